@@ -105,10 +105,10 @@ class CommitBench:
         name = f"main.{RULED if mode == RULED else 'bench'}.{mode}_{self._made}"
         self._lake.create_table(name, schema=SCHEMA)
         if mode != RULED:
-            self._lake.set_commit_mode(name, mode)
+            self._lake.settings.set_commit_mode(name, mode)
             return name
         for kind, arguments in RULES.items():
-            self._lake.add_commit_rule(f"main.{RULED}", kind, **arguments)
+            self._lake.rules.set_commit_rule(f"main.{RULED}", kind, **arguments)
         return name
 
     def _table(self, mode: str) -> Any:
@@ -125,7 +125,7 @@ class CommitBench:
             with_grants, principal = _other_catalog(self._url, "granted")
             self._guarded = connect(with_grants, warehouse=f"{self._home}/granted", principal=principal)
             self._guarded.create_table("main.bench.granted", schema=SCHEMA)
-            self._guarded.enable_grants()
+            self._guarded.access.enable_grants()
             self._tables["granted"] = self._guarded.client.table("main.bench.granted")
         return _commit_one_file(self._tables["granted"])
 

@@ -173,7 +173,7 @@ class Ours(_SparkEngine):
         self._start(home, shared)
         self.package = importlib.import_module("cm_delta_dagster")
         self.path_tables = importlib.import_module("cm_delta_dagster.client.snapshots.path_table")
-        self.stores = self.package.Stores()
+        self.stores = importlib.import_module("cm_delta_dagster.storage.stores").Stores()
         self.connection = None
         if {"bulk_append", "bulk_append_partitioned", "one_row_append"}.intersection(shared.tasks):
             self.connection = self.package.connect(
@@ -260,11 +260,15 @@ class Ours(_SparkEngine):
     def _snapshot(self, name: str) -> Any:
         return self._table(name).snapshot()
 
+    def _scan(self, name: str, **query: Any) -> Any:
+        scans = importlib.import_module("cm_delta_dagster.operations.reading.snapshot_scan")
+        return scans.open_scan(self._table(name), **query)
+
     def _spark(self, name: str, **query: Any) -> Any:
-        return self.read(self._table(name), spark=self.session, **query)
+        return self.read(self._scan(name, **query), spark=self.session)
 
     def _arrow(self, name: str, **query: Any) -> dict[str, Any]:
-        return {"answer": self.read_arrow(self._table(name), columns=SCANNED, **query).num_rows}
+        return {"answer": self.read_arrow(self._scan(name, columns=SCANNED, **query)).num_rows}
 
     def _measured(self, name: str) -> dict[str, Any]:
         before = resident_bytes()

@@ -54,6 +54,7 @@ def ours(open_table: Callable[[str], Any], place: Callable[[str], Path]) -> dict
     """The tasks of this package."""
     write = importlib.import_module("cm_delta_dagster.client.post_commit.checkpoint_writer").write_checkpoint
     read = importlib.import_module("cm_delta_dagster.operations.reading.read_arrow").read_arrow
+    scan = importlib.import_module("cm_delta_dagster.operations.reading.snapshot_scan").open_scan
 
     def checkpoint(name: str) -> dict[str, Any]:
         table = open_table(name)
@@ -64,7 +65,7 @@ def ours(open_table: Callable[[str], Any], place: Callable[[str], Path]) -> dict
         return {"answer": len(written)}
 
     checkpoints: dict[str, Task] = {task: lambda name=name: checkpoint(name) for task, name in CHECKPOINTS.items()}
-    return {**checkpoints, "wide_read": lambda: {"answer": read(open_table(f"wide_{READ_WIDTH}")).num_columns}}
+    return {**checkpoints, "wide_read": lambda: {"answer": read(scan(open_table(f"wide_{READ_WIDTH}"))).num_columns}}
 
 
 def deltalake(package: Any, place: Callable[[str], Path]) -> dict[str, Task]:

@@ -117,7 +117,7 @@ class OurWriter:
         self._lake = self._package.connect(
             f"sqlite:///{home}/changes.db", warehouse=f"file://{home}/changes", spark=session
         )
-        self._lake.allow("main", "DATA_REORGANIZATION")
+        self._lake.maintenance.set_policy("main", "DATA_REORGANIZATION")
         self._table: Any = None
 
     def fresh(self, design: Design) -> None:

@@ -27,7 +27,8 @@ A message says what happened, why, and what to do about it; where that is a call
     │   ├── CommitRetriesExceededError
     │   ├── CommitStateUnknownError
     │   ├── ApprovalRequiredError
-    │   └── ApprovalClosedError
+    │   ├── HoldClosedError
+    │   └── HoldOutdatedError
     ├── MaintenanceError
     │   ├── MaintenanceNotPermittedError
     │   ├── MaintenanceInProgressError
@@ -48,6 +49,7 @@ A message says what happened, why, and what to do about it; where that is a call
     │   ├── CatalogNotFoundError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
+    │   ├── NotAuthenticatedError
     │   ├── PermissionDeniedError
     │   │   └── OperationRefusedError
     │   ├── CatalogBehindStorageError
@@ -60,8 +62,9 @@ A message says what happened, why, and what to do about it; where that is a call
 
 from typing import Self
 
+from cm_delta_dagster.advice import EntryPoint, advice
 from cm_delta_dagster.refusals import Refusal
-from cm_delta_dagster.remedies import EntryPoint, Remedy, advice
+from cm_delta_dagster.remedies import Remedy
 
 
 class CmDeltaError(Exception):
@@ -223,11 +226,7 @@ class CommitRefusedError(CommitRejectedError):
 
 
 class CommitRetriesExceededError(CommitError):
-    """Commits of other writers won every attempt; nothing was committed.
-
-    Attributes:
-        winning_versions: the versions of the winning commits, ascending.
-    """
+    """Commits of other writers, whose ascending versions are ``winning_versions``, won every attempt; nothing was committed."""
 
     def __init__(self, message: str, *, winning_versions: tuple[int, ...] = ()) -> None:
         super().__init__(message)
@@ -279,8 +278,12 @@ class ApprovalRequiredError(CommitError):
         self.is_repeated = is_repeated
 
 
-class ApprovalClosedError(CmDeltaError):
-    """A request for approval was decided before, has expired, or belongs to another commit. Nothing was committed."""
+class HoldClosedError(CmDeltaError):
+    """A hold was ratified, discarded or decided before, has expired, or belongs to another commit. Nothing was committed."""
+
+
+class HoldOutdatedError(CmDeltaError):
+    """Another commit changed rows after a hold was checked. Nothing was committed, and the hold stays: check it again."""
 
 
 class MaintenanceError(CmDeltaError):
@@ -375,16 +378,16 @@ class CatalogVersionError(CatalogError):
     """The catalog's database has a schema of a newer release, or one of before that this release does not migrate."""
 
 
+class NotAuthenticatedError(CatalogError):
+    """A server does not know who calls: the request has no token, or one that is unknown, expired or revoked."""
+
+
 class PermissionDeniedError(CatalogError):
     """This client lacks a right in the catalog, or in its database."""
 
 
 class OperationRefusedError(PermissionDeniedError):
-    """A rule of the catalog refused an operation other than a commit, because the caller lacks a privilege.
-
-    Attributes:
-        refusal: the rule, its scope, who set it and whom to ask.
-    """
+    """A rule of the catalog refused an operation other than a commit, because the caller lacks a privilege: ``refusal``."""
 
     def __init__(self, message: str, *, refusal: Refusal | None = None) -> None:
         super().__init__(message)
@@ -437,11 +440,8 @@ NOT_COMMITTED = (
     TableNotFoundError,
     CatalogBehindStorageError,
 )
-"""Errors of a commit after which nothing was ratified, so that the files written for it can be deleted.
-
-A storage failure after the proposal, or a table dropped concurrently, raises :class:`CommitStateUnknownError`. A StorageError or
-TableNotFoundError is raised before the proposal.
-"""
+"""Errors of a commit after which nothing was ratified, so that the files written for it can be deleted. What fails after the
+proposal, also because the table was dropped concurrently, raises :class:`CommitStateUnknownError`."""
 
 
 def needs_no_files(error: BaseException) -> bool:

@@ -1,25 +1,10 @@
 """What a user can do about an error, as values that name no method and no command.
 
-An error carries a remedy beside its message. Each entry point has a table of words: how a user of Python, of SQL or of the command
-line does what a remedy says. :func:`advice` makes the sentence of them, e.g. ``Put back what has an intact copy: `cm-delta doctor
-main.sales.orders --repair```. A remedy without words in the table of SQL is said in those of the process.
-
-The tables are in the layers of the entry points; the package registers them when it is imported.
+An error carries a remedy beside its message. :mod:`~cm_delta_dagster.advice` says it in the words of an entry point.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeAlias
-
-
-class EntryPoint(StrEnum):
-    """Where a user called the package."""
-
-    PYTHON = "python"
-    SQL = "sql"
-    SHELL = "shell"
+from typing import ClassVar, Self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +100,7 @@ class RelocateTables(Remedy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverWarehouse(Remedy):
-    """Adopt the tables of a warehouse whose catalog was lost.
-
-    Attributes:
-        warehouse: its location; None where it is not known.
-    """
+    """Adopt the tables of a ``warehouse`` whose catalog was lost; None where it is not known."""
 
     warehouse: str | None = None
 
@@ -128,11 +109,7 @@ class RecoverWarehouse(Remedy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowMaintenance(Remedy):
-    """Set a rule that allows a kind of maintenance.
-
-    Attributes:
-        kind: name of the kind of maintenance.
-    """
+    """Set a rule that allows maintenance of this ``kind``."""
 
     scope: str
     kind: str
@@ -154,12 +131,66 @@ class RunMaintenance(TableRemedy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IgnoreRetention(TableRemedy):
+    """Delete files that the table still keeps."""
+
+    _purpose = "If no client uses the table, vacuum it in spite of its retention"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptTable(Remedy):
     """Bring the files at ``location``, which is None where it is not known, under the catalog."""
 
     location: str | None = None
 
     _purpose = "Bring a Delta table or a folder of Parquet files that exists under the catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptOrRegisterTable(Remedy):
+    """Bring the table of another writer at ``location`` under the catalog, or give it a name for reading."""
+
+    location: str
+
+    joint: ClassVar[str] = ", or "
+
+    _purpose = "Bring the Delta table at this location under the catalog, or give it a name for reading"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantPrivilege(Remedy):
+    """Grant a privilege.
+
+    Attributes:
+        privilege: name of a privilege of the catalog.
+        scope, principal: where, and to whom; None where they are not known.
+    """
+
+    privilege: str
+    scope: str | None = None
+    principal: str | None = None
+
+    _purpose = "Grant a privilege of the catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevokePrivilege(Remedy):
+    """Delete a grant; attributes as of :class:`GrantPrivilege`."""
+
+    privilege: str
+    scope: str | None = None
+    principal: str | None = None
+
+    _purpose = "Delete a grant of the catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGrants(Remedy):
+    """List the grants of a scope; of all for an empty one."""
+
+    scope: str = ""
+
+    _purpose = "List the grants of the catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,21 +206,21 @@ class DecideApproval(Remedy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTags(Remedy):
-    """Write with a commit context that has tags."""
+    """Write with commit properties that have tags."""
 
-    _purpose = "Set the tags in the commit context of the operation or of the connection"
+    _purpose = "Set the tags in the commit properties of the operation or of the connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUserMetadata(Remedy):
-    """Write with a commit context that has user metadata."""
+    """Write with commit properties that have user metadata."""
 
-    _purpose = "Set the user metadata in the commit context of the operation or of the connection"
+    _purpose = "Set the user metadata in the commit properties of the operation or of the connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListApprovals(Remedy):
-    """Look at the requests for approval."""
+class ListHolds(Remedy):
+    """Look at the holds, which include the requests for approval."""
 
     _purpose = "List the requests"
 
@@ -226,6 +257,15 @@ class OpenCatalog(Remedy):
     """Open the catalog with this release, which migrates it."""
 
     _purpose = "The catalog is migrated by the first program that reads it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackUpDatabase(Remedy):
+    """Copy the catalog to ``file``, where its database is."""
+
+    file: str
+
+    _purpose = "At the server, with the URL of the database, the catalog can be copied while it is in use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,6 +408,13 @@ class OverwriteWithSchema(TableRemedy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MergeOnCondition(TableRemedy):
+    """Merge by another condition than equal keys."""
+
+    _purpose = "For a condition begin a merge, and add clauses to it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWithoutSpark(TableRemedy):
     """Read the table by another engine."""
 
@@ -401,50 +448,3 @@ class StreamWithoutSpark(TableRemedy):
     """Read a stream without Spark."""
 
     _purpose = "Read the stream without Spark"
-
-
-# --- words ------------------------------------------------------------------------------------------------------------
-
-RemedyWords: TypeAlias = Mapping[type[Remedy], Callable[[Any], tuple[str, ...]]]
-"""The calls, statements or commands for each kind of remedy."""
-
-_tables: dict[EntryPoint, Callable[[], RemedyWords]] = {}
-_process = EntryPoint.PYTHON
-
-
-def register_words(entry_point: EntryPoint, words: Callable[[], RemedyWords]) -> None:
-    """Set the words of an entry point; ``words`` is called when they are needed."""
-    _tables[entry_point] = words
-
-
-@contextmanager
-def process_entry_point(entry_point: EntryPoint) -> Iterator[None]:
-    """Within the block, errors and log records of all threads have the words of ``entry_point``."""
-    global _process
-    before, _process = _process, entry_point
-    try:
-        yield
-    finally:
-        _process = before
-
-
-def calls(remedy: Remedy, entry_point: EntryPoint) -> tuple[str, ...]:
-    """How a user of ``entry_point`` does what ``remedy`` says; empty if that is not possible there."""
-    words = _tables[entry_point]().get(type(remedy))
-    return () if words is None else words(remedy)
-
-
-def advice(remedy: Remedy, entry_point: EntryPoint | None = None) -> str:
-    """The sentence that says what to do, and how.
-
-    Args:
-        entry_point: whose words to use first; those of the process if it has none.
-    """
-    for language in (entry_point, _process, EntryPoint.PYTHON):
-        chosen = () if language is None else calls(remedy, language)
-        if not chosen:
-            continue
-        marked = [f"`{call}`" for call in chosen] if language is EntryPoint.SHELL else chosen
-        elsewhere = ", in Python" if language is EntryPoint.PYTHON and _process is EntryPoint.SHELL else ""
-        return f"{remedy.purpose}{elsewhere}: {remedy.joint.join(marked)}."
-    return f"{remedy.purpose}."

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -146,7 +147,7 @@ def run(demo: Demo) -> None:
     """All steps. Raises DemoError if the daemon does not do its part."""
     load(demo)
     write_concurrently(demo)
-    with connect_local(settings=ClientSettings(publish_delay_seconds=3600)) as other:
+    with connect_local(settings=ClientSettings(publish_delay=timedelta(seconds=3600))) as other:
         correct_from_outside(demo, other)
         maintain(demo)
 
@@ -191,7 +192,7 @@ def write_concurrently(demo: Demo) -> None:
 def correct_from_outside(demo: Demo, other: Connection) -> None:
     """A script without Dagster corrects flights and leaves its commits unpublished; the daemon finds them."""
     with step("Late corrections by a script without Dagster, which does not publish its commits"):
-        demo.lake.set_commit_mode("main.nyc", "auto", inline_max_bytes=_INLINE_BYTES)
+        demo.lake.settings.set_commit_mode("main.nyc", "auto", inline_max_bytes=_INLINE_BYTES)
         merged, appended = correct(other)
         say(f"    {FLIGHTS} version {merged.version}: {merged.metrics.get('numTargetRowsUpdated')} flights corrected")
         say(f"    {FLIGHTS} version {appended.version}: {appended.num_output_rows} flight added")
@@ -211,8 +212,10 @@ def maintain(demo: Demo) -> None:
         succeeded = demo.maintain(FLIGHTS, compact="run", vacuum="run")
         say(f"    the run {'SUCCEEDED' if succeeded else 'failed, as the policy asks with on_denied'}")
     with step("The owner of the schema allows compaction, and vacuum of one table"):
-        demo.lake.allow("main.nyc", "DATA_REORGANIZATION", "compaction of the demo's tables was approved")
-        demo.lake.allow(FLIGHTS, "DATA_CLEANUP", "vacuum of flights was approved")
+        demo.lake.maintenance.set_policy(
+            "main.nyc", "DATA_REORGANIZATION", reason="compaction of the demo's tables was approved"
+        )
+        demo.lake.maintenance.set_policy(FLIGHTS, "DATA_CLEANUP", reason="vacuum of flights was approved")
     with step("A dry run, then publication, checkpoint, compaction and vacuum by the maintenance job"):
         demo.maintain(FLIGHTS, compact="plan", vacuum="plan")
         demo.maintain(FLIGHTS, publish="run", checkpoint="run", compact="run", vacuum="run")

@@ -6,6 +6,7 @@ import tempfile
 import uuid
 import warnings
 from collections.abc import Iterator
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 
@@ -144,7 +145,9 @@ def client_catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def client(client_catalog_url: str, tmp_path: Path) -> Iterator[DeltaClient]:
     """A client whose tables live below ``tmp_path``; closed at the end."""
     catalog = SqlCatalog(client_catalog_url, warehouse=f"file://{tmp_path}/warehouse")
-    client = DeltaClient(catalog, stores=Stores(), settings=ClientSettings(retry_initial_seconds=0.001))
+    client = DeltaClient(
+        catalog, stores=Stores(), settings=ClientSettings(retry_initial_delay=timedelta(seconds=0.001))
+    )
     yield client
     client.close()
 

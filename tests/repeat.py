@@ -20,6 +20,7 @@ from tests.affected import ROOT, changed_files, git
 from tests.repository.module_graph import ModuleGraph
 from tests.repository.module_source import module_name
 from tests.support.load import loaded_machine
+from tests.support.syntax_trees import parse
 
 CONTRACTS = "tests/contracts/"
 _NO_TESTS = 5
@@ -45,7 +46,7 @@ class Selection:
 
 def functions(source: str, *, name: str = r"test_\w+") -> Mapping[str, str]:
     """The code of each function with such a name, by its name with that of its class."""
-    return dict(_functions(ast.parse(source), "", re.compile(name)))
+    return dict(_functions(parse(source), "", re.compile(name)))
 
 
 def _functions(node: ast.AST, prefix: str, name: re.Pattern[str]) -> Iterator[tuple[str, str]]:

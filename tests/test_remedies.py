@@ -17,15 +17,20 @@ from click.testing import CliRunner, Result
 
 import cm_delta_dagster
 from cm_delta_dagster import remedies
-from cm_delta_dagster.api.connection import Connection, connect
-from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.advice import EntryPoint, advice, calls, process_entry_point
+from cm_delta_dagster.api.connection.connect import connect
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.api.remedy_words import WORDS as PYTHON
+from cm_delta_dagster.api.table.delta_table import DeltaTable
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.cli.remedy_words import WORDS as SHELL
 from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.sql.remedy_words import WORDS as SQL
 from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
-from cm_delta_dagster.remedies import EntryPoint, Remedy, TableRemedy, advice, calls, process_entry_point
+from cm_delta_dagster.remedies import Remedy, TableRemedy
+from tests.support.public_classes import NAMESPACES
+from tests.support.syntax_trees import parse
 
 TABLE = "main.sales.orders"
 
@@ -34,7 +39,9 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.AddConstraint(table=TABLE),
     remedies.AdoptTable(),
     remedies.AdoptTable(location="/data/with space"),
+    remedies.AdoptOrRegisterTable(location="/data/with space"),
     remedies.AllowMaintenance(scope=TABLE, kind="data_cleanup"),
+    remedies.BackUpDatabase(file="catalog copy.db"),
     remedies.CheckTable(),
     remedies.CheckTable(table=TABLE),
     remedies.ChooseHistory(),
@@ -48,13 +55,23 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.DropOrRenameColumn(column="the day's `end`", table="main.sales.orders 1"),
     remedies.EnableTableFeature(feature="timestampNtz"),
     remedies.EnableTableFeature(feature="timestampNtz", table=TABLE),
+    remedies.GrantPrivilege(privilege="read"),
+    remedies.GrantPrivilege(privilege="own", scope="main.sales", principal="the team"),
+    remedies.RevokePrivilege(privilege="read"),
+    remedies.RevokePrivilege(privilege="modify", scope="*", principal="ana"),
+    remedies.ListGrants(),
+    remedies.ListGrants(scope="main.sales"),
+    remedies.IgnoreRetention(),
+    remedies.IgnoreRetention(table=TABLE),
     remedies.ListApplicationIds(),
     remedies.ListApplicationIds(table=TABLE),
-    remedies.ListApprovals(),
+    remedies.ListHolds(),
     remedies.ListLeases(),
     remedies.OpenCatalog(),
     remedies.RewriteFiles(column="day"),
     remedies.RewriteFiles(column="the day", table=TABLE),
+    remedies.MergeOnCondition(),
+    remedies.MergeOnCondition(table=TABLE),
     remedies.OverwriteWithSchema(),
     remedies.OverwriteWithSchema(table=TABLE),
     remedies.PassUncheckedCondition(),
@@ -81,11 +98,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.RewriteFiles(table=TABLE),
     remedies.StreamWithoutSpark(),
     remedies.StreamWithoutSpark(table=TABLE),
-    remedies.RepeatWithOption(option="confirm"),
     remedies.RepeatWithOption(option="future"),
-    remedies.RepeatWithOption(option="missing_files", value="ignore"),
-    remedies.RepeatWithOption(option="repair"),
-    remedies.RepeatWithOption(option="lock_out"),
+    remedies.RepeatWithOption(option="force"),
     remedies.RepeatWithOption(option="name", value="at most"),
     remedies.ResetApplicationId(app_id="it's -x"),
     remedies.ResetApplicationId(table=TABLE, app_id="--job"),
@@ -101,17 +115,24 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.SetTableProperty(key="owner", value="it's \\ 1", table=TABLE),
 )
 WITHOUT_STATEMENT = {
+    remedies.AdoptOrRegisterTable,
     remedies.AdoptTable,
+    remedies.GrantPrivilege,
+    remedies.ListGrants,
+    remedies.RevokePrivilege,
     remedies.AllowMaintenance,
+    remedies.BackUpDatabase,
     remedies.CheckTable,
     remedies.ChooseHistory,
     remedies.ConnectWithWarehouse,
     remedies.CreateCatalog,
     remedies.DecideApproval,
+    remedies.IgnoreRetention,
     remedies.ListApplicationIds,
-    remedies.ListApprovals,
+    remedies.ListHolds,
     remedies.ListLeases,
     remedies.OpenCatalog,
+    remedies.MergeOnCondition,
     remedies.OverwriteWithSchema,
     remedies.PassUncheckedCondition,
     remedies.RecoverTable,
@@ -131,6 +152,8 @@ WITHOUT_STATEMENT = {
 WITHOUT_COMMAND: set[type[Remedy]] = {
     remedies.ConnectWithWarehouse,
     remedies.CreateCatalog,
+    remedies.IgnoreRetention,
+    remedies.MergeOnCondition,
     remedies.OverwriteWithSchema,
     remedies.PassUncheckedCondition,
     remedies.ResumeArrowStream,
@@ -166,7 +189,7 @@ def test_every_kind_of_remedy_has_words_for_every_entry_point() -> None:
 
 @pytest.mark.parametrize("call", _calls(EntryPoint.PYTHON))
 def test_the_words_for_python_name_methods_that_exist_and_take_these_arguments(call: str) -> None:
-    for statement in ast.parse(call).body:
+    for statement in parse(call).body:
         assert isinstance(statement, ast.Expr | ast.Assign)
         _check_python(statement.value)
 
@@ -178,6 +201,8 @@ def _check_python(node: ast.expr) -> object:
             return Connection
         case ast.Name(id="table"):
             return DeltaTable
+        case ast.Name(id="plan"):
+            return Plan
         case ast.Name(id=name):
             return getattr(cm_delta_dagster, name)
         case ast.Attribute(value=value, attr=name):
@@ -226,7 +251,7 @@ def test_the_arguments_with_which_a_call_is_repeated_exist_in_python_and_in_the_
     assert any(option in parameter.opts for parameter in _shell_parameters(main))
 
 
-@pytest.mark.parametrize("option", ["fail_on_data_loss", "retention_check"])
+@pytest.mark.parametrize("option", ["fail_on_data_loss"])
 def test_an_argument_that_no_command_has_is_one_of_python(option: str) -> None:
     remedy = remedies.RepeatWithOption(option=option, value="x")
     assert option in _python_parameters()
@@ -236,7 +261,8 @@ def test_an_argument_that_no_command_has_is_one_of_python(option: str) -> None:
 
 
 def _python_parameters() -> set[str]:
-    methods = (value for kind in (Connection, DeltaTable) for _, value in inspect.getmembers(kind, inspect.isfunction))
+    kinds = (Connection, *NAMESPACES.values(), DeltaTable)
+    methods = (value for kind in kinds for _, value in inspect.getmembers(kind, inspect.isfunction))
     return {name for method in methods for name in inspect.signature(method).parameters}
 
 
@@ -258,7 +284,7 @@ def test_the_text_of_an_error_is_its_message_and_the_remedy_in_words_for_python(
     assert error.message == "A file is gone."
     assert (
         str(error)
-        == "A file is gone. Put back what has an intact copy: lake.table('main.sales.orders').doctor(repair=True)."
+        == "A file is gone. Put back what has an intact copy: lake.table('main.sales.orders').maintenance.repair()."
     )
     assert str(CorruptLogError("A file is gone.")) == "A file is gone."
 
@@ -267,9 +293,9 @@ def test_an_error_has_the_words_of_the_entry_point_of_its_process() -> None:
     error = CmDeltaError("Stopped.").with_remedy(remedies.RecoverTable(table=TABLE))
     with process_entry_point(EntryPoint.SHELL):
         assert str(error).endswith(
-            ": `cm-delta recover main.sales.orders`, then `cm-delta recover main.sales.orders --apply`."
+            ": `cm-delta recovery recover main.sales.orders`, then `cm-delta recovery recover main.sales.orders --apply`."
         )
-    assert str(error).endswith(": plan = lake.plan_recover('main.sales.orders'), then lake.recover(plan).")
+    assert str(error).endswith(": plan = lake.recovery.plan_recover('main.sales.orders'), then plan.apply().")
 
 
 def test_a_remedy_without_a_statement_has_the_words_of_the_process_in_sql() -> None:

@@ -4,7 +4,7 @@ import logging
 
 import pyarrow as pa
 
-from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.maintenance.authorization import require_permission

@@ -2,12 +2,14 @@
 
 import typing
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
-from cm_delta_dagster.api.row_writes import RowWrites
-from cm_delta_dagster.api.table_reads import HasSession
+from cm_delta_dagster.api.held_commit import HeldCommit, duration_of
+from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
@@ -22,10 +24,13 @@ class MultiTableTransaction:
     block ends by an exception, or a merge builder was not executed, nothing is committed and the data files are deleted.
     """
 
-    def __init__(self, connection: HasSession) -> None:
+    def __init__(self, connection: ClientSession, *, hold: bool | timedelta = False) -> None:
         self._connection = connection
+        self._hold = hold
+        self._hold_ms = duration_of(hold)
         self._writes = DeferredWrites(connection.client)
         self._results: Mapping[str, WriteResult] | None = None
+        self._held_commit: HeldCommit | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -36,11 +41,17 @@ class MultiTableTransaction:
         if error is not None:
             self._writes.discard()
             return
-        self._results = self._writes.commit()
+        if self._hold is False:
+            self._results = self._writes.commit()
+            return
+        hold = self._writes.hold(duration_ms=self._hold_ms)
+        self._held_commit = None if hold is None else HeldCommit(self._connection, hold)
 
     @property
     def transaction_id(self) -> str:
-        """The id that all commits of this transaction have as the tag ``cm_delta/transaction_id``."""
+        """The id that the commits of this transaction have, if there are several, as the tag
+        ``delta.multiTableTransaction.transactionId``.
+        """
         return self._writes.transaction_id
 
     def table(self, name: TableIdentifier | str) -> "TransactionTable":
@@ -51,6 +62,15 @@ class MultiTableTransaction:
             CommitRejectedError: the commits of the table are made by creating their files (put-if-absent).
         """
         return TransactionTable(self._connection, self._writes.table(name))
+
+    @property
+    def held(self) -> HeldCommit:
+        """The held writes, after the end of a block that began with ``hold``. Raises InvalidArgumentError if there are none."""
+        if self._held_commit is None:
+            raise InvalidArgumentError(
+                "The transaction holds nothing: it has not ended, it had no write, or it was begun without hold=True."
+            )
+        return self._held_commit
 
     @property
     def results(self) -> Mapping[str, WriteResult]:
@@ -65,8 +85,8 @@ class MultiTableTransaction:
 class TransactionTable(AbsentMethods, RowWrites):
     """One table of a transaction over several tables.
 
-    Its methods write as those of :class:`~cm_delta_dagster.api.delta_table.DeltaTable` do, and return a result with the outcome
-    ``STAGED``: the transaction commits at its end. They do not see what the transaction has written to other tables.
+    Its methods write as those of :class:`~cm_delta_dagster.api.table.delta_table.DeltaTable` do, and return a result with the
+    outcome ``STAGED``: the transaction commits at its end. They do not see what the transaction has written to other tables.
     """
 
     _absent: typing.ClassVar[str] = (
@@ -74,7 +94,7 @@ class TransactionTable(AbsentMethods, RowWrites):
         "committed."
     )
 
-    def __init__(self, connection: HasSession, target: DeferredTable) -> None:
+    def __init__(self, connection: ClientSession, target: DeferredTable) -> None:
         self._connection = connection
         self._deferred = target
 

@@ -1,12 +1,15 @@
 """The Spark session of a connection: given by the caller, the one that runs, or one that the connection starts."""
 
 import threading
+from collections.abc import Callable
+from copy import copy
 from datetime import tzinfo
 from enum import StrEnum
 
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
 from cm_delta_dagster.spark.session.java import ensure_java
@@ -31,15 +34,16 @@ class _Origin(StrEnum):
 
 
 class ClientSession:
-    """A Delta client and the Spark session that reads and writes rows for it; the base of ``Connection``.
+    """A Delta client and the Spark session that reads and writes rows for it, shared by a connection, its namespaces and tables.
 
     Attributes:
         client: the Delta client, for calls that the connection does not offer.
     """
 
-    def __init__(self, client: DeltaClient, *, spark: SparkSession | None = None) -> None:
-        self._spark = spark
-        self._origin = None if spark is None else _Origin.GIVEN
+    def __init__(self, client: DeltaClient, *, spark: SparkSession | Callable[[], SparkSession] | None = None) -> None:
+        self._supply = spark if callable(spark) else None
+        self._spark = None if callable(spark) else spark
+        self._origin = None if self._spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
         self.client = compacting_client(client, lambda: self.spark)
 
@@ -53,6 +57,8 @@ class ClientSession:
             JavaNotFoundError: no session runs and no Java was found to start one.
             EngineStoppedError: the session has ended, and this connection did not start it.
         """
+        if self._supply is not None:
+            return self._supply()
         with self._lock:
             if self._spark is not None and not is_gone(self._spark):
                 return self._spark
@@ -71,6 +77,15 @@ class ClientSession:
                 raise stopped_error("a session is needed")
             self._spark = running
             return running
+
+    def recording(self, properties: CommitProperties) -> "ClientSession":
+        """The same catalog and Spark session; commits record ``properties`` in addition to those of the client."""
+        if properties == NO_PROPERTIES:
+            return self
+        session = copy(self)
+        session._supply = lambda: self.spark
+        session.client = self.client.recording(properties)
+        return session
 
     @property
     def running_time_zone(self) -> tzinfo | None:

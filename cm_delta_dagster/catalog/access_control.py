@@ -17,12 +17,12 @@ class AccessControl(typing.Protocol):
         """The principal of this client, its roles, and whether grants are enforced."""
         ...
 
-    def enable_grants(self, *, owner: str | None = None, lock_out: bool = False) -> None:
+    def enable_grants(self, *, owner: str | None = None, force: bool = False) -> None:
         """Enforce grants from now on. A principal has privileges only by grants, by its roles, and as the owner of tables.
 
         Args:
             owner: principal that gets the privilege ``own`` on ``*``; by default the caller.
-            lock_out: True to enable grants although afterwards no principal owns ``*``.
+            force: True to enable grants although afterwards no principal owns ``*``.
 
         Raises:
             InvalidArgumentError: no principal would own ``*``, or commits of a table are made put-if-absent, which the catalog
@@ -52,12 +52,12 @@ class AccessControl(typing.Protocol):
         grantee: str,
         *,
         reason: str = "",
-        lock_out: bool = False,
+        force: bool = False,
     ) -> None:
         """Delete grants of exactly this scope.
 
         Raises:
-            InvalidArgumentError: the grantee has no such grant; or no principal would own ``*`` afterwards, without ``lock_out``.
+            InvalidArgumentError: the grantee has no such grant; or no principal would own ``*`` afterwards, without ``force``.
             TableNotFoundError: there is no such table.
         """
         ...
@@ -73,11 +73,11 @@ class AccessControl(typing.Protocol):
         """
         ...
 
-    def remove_from_role(self, role: str, members: Sequence[str], *, reason: str = "", lock_out: bool = False) -> None:
+    def remove_from_role(self, role: str, members: Sequence[str], *, reason: str = "", force: bool = False) -> None:
         """Remove members. Raises InvalidArgumentError if one is not a member, or as :meth:`revoke` for the last owner."""
         ...
 
-    def drop_role(self, role: str, *, reason: str = "", lock_out: bool = False) -> None:
+    def drop_role(self, role: str, *, reason: str = "", force: bool = False) -> None:
         """Delete a role with its memberships and grants. Raises InvalidArgumentError as :meth:`remove_from_role`."""
         ...
 

@@ -9,18 +9,19 @@ import typing
 
 from cm_delta_dagster.catalog.access_control import AccessControl
 from cm_delta_dagster.catalog.application_ids import ApplicationIds
-from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
 from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.event_feed import EventFeed
+from cm_delta_dagster.catalog.held_commits import HeldCommits
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
+from cm_delta_dagster.catalog.tokens import Tokens
 from cm_delta_dagster.catalog.version_pins import VersionPins
 
 
@@ -62,8 +63,8 @@ class Catalog(typing.Protocol):
         ...
 
     @property
-    def approvals(self) -> ApprovalRequests:
-        """Commits that wait for an approval."""
+    def holds(self) -> HeldCommits:
+        """Commits that wait for their ratification or for an approval."""
         ...
 
     @property
@@ -94,6 +95,11 @@ class Catalog(typing.Protocol):
     @property
     def access(self) -> AccessControl:
         """Callers, grants and roles."""
+        ...
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens of callers of a server."""
         ...
 
     @property

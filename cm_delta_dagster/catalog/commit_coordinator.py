@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
-from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
+from cm_delta_dagster.catalog.holds import Hold, HoldRequest
 from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
     CommitProposal,
@@ -40,8 +40,9 @@ class CommitCoordinator(typing.Protocol):
         commit has the version, the answer is ``VersionTaken``; the rest of the proposal is not checked.
 
         Raises:
-            ApprovalRequiredError: a rule lets the commit pass only with an approval; see :meth:`request_approval`.
-            ApprovalClosedError: ``approval_id`` names a request that is not pending, or another commit.
+            ApprovalRequiredError: a rule lets the commit pass only with an approval; see :meth:`hold`.
+            HoldClosedError: ``hold_id`` names a hold that is not pending, or another commit, or a part of a hold.
+            OperationRefusedError: the caller may not ratify the hold.
             CommitRefusedError: a check refuses it, or its request was not made for a rule that it violates.
             CommitRejectedError: the version leaves a gap; the published version is not below the version; the in-commit
                 timestamp is too far ahead of the catalog's clock and does not directly follow the previous one; or the
@@ -50,14 +51,23 @@ class CommitCoordinator(typing.Protocol):
         """
         ...
 
-    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
-        """Keep a proposal that needs an approval; None if it needs none any more.
+    def hold(self, proposals: Mapping[str, CommitProposal], request: HoldRequest) -> Hold | None:
+        """Hold the proposals of one table or of several as one group. None if they were to wait for an approval and need none.
 
-        If a pending request has the same ``app_id`` and ``app_version``, that request is the answer and nothing is kept.
+        The proposals are checked as for a commit. If a pending hold has one of the files, or the same ``app_id`` and
+        ``app_version`` of a table, that hold is the answer and nothing else is held. Proposals with the ``hold_id`` of a hold that
+        waits for its ratification turn it into one that waits for an approval.
+
+        Args:
+            proposals: by table id.
 
         Raises:
-            CommitRefusedError: a rule refuses the commit, with or without an approval.
-            TableNotFoundError: unknown or dropped table.
+            CommitRefusedError: a rule refuses a commit, with or without an approval.
+            CommitRejectedError: as for :meth:`commit`; or the commits of a table are made put-if-absent, or the content of a
+                commit is not known.
+            InvalidArgumentError: the duration is not permitted, or the work is held together with other tables.
+            HoldClosedError: as for :meth:`commit`.
+            TableNotFoundError: an unknown or dropped table.
         """
         ...
 

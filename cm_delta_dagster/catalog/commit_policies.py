@@ -39,7 +39,7 @@ class CommitPolicies(typing.Protocol):
         Raises:
             TableNotFoundError: unknown or dropped table.
             OperationRefusedError: the caller may not release the table.
-            InvalidArgumentError: the catalog must be able to refuse commits of the table, or some wait for an approval.
+            InvalidArgumentError: the catalog must be able to refuse commits of the table, or some are held.
         """
         ...
 

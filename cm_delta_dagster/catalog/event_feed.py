@@ -11,6 +11,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _LARGEST_POSITION = 2**63 - 1
+_LONGEST_WAIT_S = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,23 +107,46 @@ def checked_position(value: object, *, name: str) -> int:
     return value
 
 
+def checked_limit(value: object) -> int:
+    """How many entries a reader wants at most. Raises InvalidArgumentError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_POSITION:
+        raise InvalidArgumentError(f"limit is {value!r}; give a number of entries from 0 on.")
+    return value
+
+
+def checked_wait(value: float) -> float:
+    """How many seconds a reader waits. Raises InvalidArgumentError."""
+    if not abs(value) <= _LONGEST_WAIT_S:  # False for NaN.
+        raise InvalidArgumentError(f"seconds is {value!r}; give a number of seconds up to {_LONGEST_WAIT_S}.")
+    return value
+
+
 class EventFeed(typing.Protocol):
     """All events of the catalog, by position."""
 
     def events(self, *, after: int, limit: int, matching: EventFilter = ALL_EVENTS) -> EventPage:
         """At most ``limit`` events at positions above ``after``, in order of position.
 
-        Raises InvalidArgumentError for a malformed scope.
+        Raises InvalidArgumentError for a malformed scope, position or limit.
         """
         ...
 
     def wait_for_events(self, *, after: int, seconds: float) -> bool:
-        """Wait until the feed has an entry, of any kind, above ``after``. False if there was none for ``seconds``."""
+        """Wait until the feed has an entry, of any kind, above ``after``. False if there was none for ``seconds``.
+
+        Raises InvalidArgumentError for an impossible position or number of seconds.
+        """
         ...
 
     def delete_old_entries(self, *, before_ms: int) -> int:
         """Delete the placed entries before the first one that was recorded at ``before_ms`` or later; the number of entries.
 
-        The records of commits stay: only the feed forgets them.
+        The records of commits stay: only the feed forgets them. Each catalog that has tables must permit FEED_CLEANUP, and no rule
+        of a schema or table may deny it. The audit has the decision for each scope, up to the first denial.
+
+        Raises:
+            MaintenanceNotPermittedError: it is not permitted, or the caller lacks the privilege; nothing was deleted.
+            RetentionTooShortError: a rule demands a longer retention; nothing was deleted.
+            InvalidArgumentError: ``before_ms`` is after the catalog's clock.
         """
         ...

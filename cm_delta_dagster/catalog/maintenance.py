@@ -4,9 +4,10 @@ Protocol heading "Maintenance Operations on Catalog-managed Tables".
 """
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 
-from cm_delta_dagster.catalog.durations import is_duration
+from cm_delta_dagster.catalog.durations import LONGEST
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -47,14 +48,13 @@ class MaintenanceConditions:
     Attributes:
         principals: principals and roles; everybody if empty.
         windows: open times; always if empty.
-        min_retention_ms: least retention of a run that deletes files or entries of the feed, in milliseconds; also for a retention
-            that is passed.
+        min_retention: least retention of a run that deletes files or entries of the feed; also for a retention that is passed.
         max_files, max_bytes: most files, and bytes, that one run may delete or rewrite.
     """
 
     principals: tuple[str, ...] = ()
     windows: tuple[MaintenanceWindow, ...] = ()
-    min_retention_ms: int | None = None
+    min_retention: timedelta | None = None
     max_files: int | None = None
     max_bytes: int | None = None
 
@@ -63,22 +63,23 @@ class MaintenanceConditions:
             raise InvalidArgumentError(
                 f"The principals of a maintenance rule are {self.principals!r}; give a tuple of names, e.g. ('ana', 'pipelines')."
             )
-        for name in ("min_retention_ms", "max_files", "max_bytes"):
+        for name in ("max_files", "max_bytes"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63):
                 raise InvalidArgumentError(
                     f"{name} of a maintenance rule is {value!r}; give a whole number of at least 0 and below 2**63."
                 )
-        if self.min_retention_ms is not None and not is_duration(self.min_retention_ms):
+        least = self.min_retention
+        if least is not None and not (isinstance(least, timedelta) and timedelta(0) <= least <= LONGEST):
             raise InvalidArgumentError(
-                f"min_retention_ms of a maintenance rule is {self.min_retention_ms!r}; give at most a hundred years. A rule that "
-                "denies the maintenance keeps files for longer."
+                f"min_retention of a maintenance rule is {least!r}; give a datetime.timedelta from 0 to a hundred years. A rule "
+                "that denies the maintenance keeps files for longer."
             )
 
     @property
-    def limits(self) -> tuple[int | None, int | None, int | None]:
-        """``min_retention_ms``, ``max_files`` and ``max_bytes``."""
-        return self.min_retention_ms, self.max_files, self.max_bytes
+    def limits(self) -> tuple[timedelta | None, int | None, int | None]:
+        """``min_retention``, ``max_files`` and ``max_bytes``."""
+        return self.min_retention, self.max_files, self.max_bytes
 
 
 NO_CONDITIONS = MaintenanceConditions()
@@ -120,14 +121,14 @@ BY_GRANTS = "grants"
 class MaintenanceDecision:
     """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, ``default`` or ``grants``.
 
-    ``min_retention_ms``, ``max_files`` and ``max_bytes`` are the strictest limits of the rules that allow it.
+    ``min_retention``, ``max_files`` and ``max_bytes`` are the strictest limits of the rules that allow it.
     """
 
     kind: MaintenanceKind
     allowed: bool
     reason: str
     decided_by: str
-    min_retention_ms: int | None = None
+    min_retention: timedelta | None = None
     max_files: int | None = None
     max_bytes: int | None = None
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from cm_delta_dagster.catalog.access import plain_name
+from cm_delta_dagster.catalog.durations import milliseconds_of, span_text
 from cm_delta_dagster.catalog.maintenance import (
     BY_DEFAULT,
     MaintenanceConditions,
@@ -41,7 +42,7 @@ def _decision(
     kind: MaintenanceKind, rule: MaintenanceRule, rules: Sequence[MaintenanceRule], *, allowed: bool, reason: str
 ) -> MaintenanceDecision:
     allowing = [rule.conditions for rule in rules if rule.allowed]
-    retentions = [conditions.min_retention_ms for conditions in allowing if conditions.min_retention_ms is not None]
+    retentions = [conditions.min_retention for conditions in allowing if conditions.min_retention is not None]
     files = [conditions.max_files for conditions in allowing if conditions.max_files is not None]
     sizes = [conditions.max_bytes for conditions in allowing if conditions.max_bytes is not None]
     return MaintenanceDecision(
@@ -49,15 +50,19 @@ def _decision(
         allowed=allowed,
         reason=reason,
         decided_by=rule.scope,
-        min_retention_ms=max(retentions, default=None),
+        min_retention=max(retentions, default=None),
         max_files=min(files, default=None),
         max_bytes=min(sizes, default=None),
     )
 
 
 def _reason(rule: MaintenanceRule) -> str:
-    verdict = "allowed" if rule.allowed else "denied"
-    return rule.reason or f"{verdict} by the rule for {rule.scope}"
+    return rule.reason or verdict_text(rule.scope, allowed=rule.allowed)
+
+
+def verdict_text(scope: str, *, allowed: bool) -> str:
+    """The reason of a decision by a rule that has none."""
+    return f"{'allowed' if allowed else 'denied'} by the rule for {scope}"
 
 
 def _obstacle(rule: MaintenanceRule, caller: Collection[str], now_ms: int) -> str | None:
@@ -80,6 +85,8 @@ def conditions_text(conditions: MaintenanceConditions) -> str:
     """Conditions in words; empty without one."""
     parts = [f"for {' and '.join(map(plain_name, conditions.principals))}"] if conditions.principals else []
     parts += [f"in the time {' or '.join(map(str, conditions.windows))}"] if conditions.windows else []
-    limits = zip(("retention at least", "at most", "at most"), conditions.limits, ("ms", "files", "bytes"), strict=True)
-    parts += [f"{word} {limit} {unit}" for word, limit, unit in limits if limit is not None]
+    if conditions.min_retention is not None:
+        parts.append(f"retention at least {span_text(milliseconds_of(conditions.min_retention))}")
+    limits = ((conditions.max_files, "files"), (conditions.max_bytes, "bytes"))
+    parts += [f"at most {limit} {unit}" for limit, unit in limits if limit is not None]
     return ", ".join(parts)

@@ -75,9 +75,10 @@ class CommitProposal:
         published_version: ``_delta_log`` holds every version up to this one; saves a call of ``set_published_version``. It
             must be below ``version``. A value below the recorded one has no effect.
         sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if not computed.
-        approval_id: the request whose approval lets the commit pass; the catalog closes it with the ratification.
+        hold_id: the hold of the commit, which the catalog closes with the ratification.
         content_to_check: the whole commit, for the checks of the catalog, which does not store it. None: the checks see
-            ``content``; without both they assume that the commit does whatever they refuse.
+            ``content``; without both they assume that the commit does whatever they refuse. Content of another size or digest
+            is rejected.
         checked: what the catalog has parsed of the content; only the catalog sets it.
         lease_token: fencing token of the maintenance lease under which the commit was made; the proposal is refused unless that
             lease is still held. None for commits that need no lease.
@@ -94,7 +95,7 @@ class CommitProposal:
     protocol: Protocol | None = None
     published_version: int | None = None
     sha256: str | None = None
-    approval_id: str | None = None
+    hold_id: str | None = None
     content_to_check: bytes | None = field(default=None, repr=False)
     checked: CheckedContent | None = field(default=None, repr=False, compare=False)
     lease_token: int | None = None

@@ -134,11 +134,12 @@ class RecoverableCatalog(typing.Protocol):
         """
         ...
 
-    def check_adoption(self, identifier: TableIdentifier) -> None:
-        """Return if the caller may adopt a table under this name; changes nothing.
+    def check_adoption(self, identifier: TableIdentifier, *, location: str) -> None:
+        """Return if the caller may adopt the table at ``location`` under this name; changes nothing.
 
         Raises:
             PermissionDeniedError: the caller may not.
+            OperationRefusedError: the server of the catalog could not read the commits of a table there.
             InvalidArgumentError: the name is malformed.
         """
         ...
@@ -157,14 +158,19 @@ class RecoverableCatalog(typing.Protocol):
         ...
 
     def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
-        """The tables at, above or below ``location``, by id; purged and released ones are left out."""
+        """The tables at, above or below ``location``, by id; purged and released ones are left out.
+
+        Raises OperationRefusedError: grants are enforced, and the caller has no privilege on any table.
+        """
         ...
 
     def tables_with_files_elsewhere(self) -> tuple[RelatedTable, ...]:
         """The tables that may name files outside of their location, by id, with their head and served commits.
 
         These are the active and dropped ones that have a location of their creator's choice, that became a clone by a commit, or
-        whose first commits are not recorded.
+        whose first commits are not recorded. The content of commits is left out for a table that the caller may not read.
+
+        Raises OperationRefusedError: grants are enforced, and the caller may not adopt tables anywhere.
         """
         ...
 
@@ -189,6 +195,10 @@ class RecoverableCatalog(typing.Protocol):
 
         Returns:
             The tables that the catalog has at these locations, without the table itself.
+
+        Raises:
+            OperationRefusedError: the caller may not write to the table, or may neither read a source nor a clone of it that is
+                among the sources.
         """
         ...
 

@@ -148,7 +148,10 @@ class TableRegistry(typing.Protocol):
         ...
 
     def clones_of(self, table_id: str) -> tuple[RelatedTable, ...]:
-        """Shallow clones that may read files of the table: reserved, registered or dropped ones, by id."""
+        """Shallow clones that may read files of the table: reserved, registered or dropped ones, by id.
+
+        The content of commits is left out for a clone that the caller may not read.
+        """
         ...
 
     def sources_of(self, table_id: str) -> tuple[RelatedTable, ...]:
@@ -179,6 +182,8 @@ class TableRegistry(typing.Protocol):
             TableNotFoundError: the id is unknown or purged.
             PurgeRefusedError: the table has a name, is too young, a shallow clone may read its files, or its location is not
                 strictly inside the managed root or is shared with another table.
+            MaintenanceNotPermittedError: the maintenance rules do not allow it.
+            RetentionTooShortError: they demand a longer time than ``min_age_ms``.
         """
         ...
 

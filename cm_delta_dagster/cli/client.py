@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from cm_delta_dagster.catalog.opening import OpenedCatalog
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.cli.catalog import open_catalog, options_of_command
 from cm_delta_dagster.client.client import DeltaClient
@@ -42,7 +43,7 @@ def _has_catalog() -> bool:
 
 
 @contextmanager
-def _closing_client(catalog: SqlCatalog, warehouse: str | None) -> Iterator[DeltaClient]:
+def _closing_client(catalog: OpenedCatalog, warehouse: str | None) -> Iterator[DeltaClient]:
     options = options_of_command()
     stores = Stores(storage_options=StorageOptions.of(options.storage_options, warehouse=warehouse))
     client = DeltaClient(catalog, stores=stores, context=options.context)

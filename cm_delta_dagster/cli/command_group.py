@@ -1,14 +1,17 @@
-"""The group of all commands: it imports a command when it runs, and gives hints for command lines that it cannot parse."""
+"""The groups of commands: they import a command when it runs, and give hints for command lines that they cannot parse."""
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from cm_delta_dagster.cli.command_table import MODULES, summaries
+from cm_delta_dagster.advice import EntryPoint, advice, process_entry_point
+from cm_delta_dagster.cli.command_table import GROUPS, commands_of, summaries
+from cm_delta_dagster.cli.moved_commands import moved_command
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.recovery.display_text import printable
-from cm_delta_dagster.remedies import EntryPoint, RunMaintenance, advice, process_entry_point
+from cm_delta_dagster.remedies import RunMaintenance
 
 _BEFORE = ("--catalog", "--storage-option")
 _TASKS = {
@@ -22,39 +25,73 @@ _TASKS = {
 """Maintenance that is not a command, and its task."""
 
 
-class CommandGroup(click.Group):
-    """The commands of the table. It turns errors of this package into messages and makes them printable, and says where an option
-    or a command belongs that is not known where it is given.
+class TableGroup(click.Group):
+    """A group whose commands are in the table.
+
+    Attributes:
+        words: the words of the group after ``cm-delta``; empty for the program itself.
     """
 
+    words = ""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(MODULES)
+        return sorted(commands_of(self.words))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in MODULES:
+        place = commands_of(self.words).get(cmd_name)
+        if place is None:
             return None
-        command: click.Command = getattr(importlib.import_module(MODULES[cmd_name]), cmd_name.replace("-", "_"))
+        command: click.Command = getattr(importlib.import_module(place.module), place.function)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        limit = formatter.width - 6 - max(map(len, MODULES))
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _shortened(text, limit)) for name, text in sorted(summaries().items())])
+        _write(formatter, "Commands", summaries(self.words))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name in MODULES or name.startswith("-"):
+        if name in self.list_commands(ctx) or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        if name in _TASKS:
-            with process_entry_point(EntryPoint.SHELL):  # The options of the program are not read yet.
-                where = advice(RunMaintenance(task=_TASKS[name]))
-            ctx.fail(
-                f"There is no command {name!r}. {where} docs/maintenance.md describes the jobs; `cm-delta policy` says what "
-                "maintenance is allowed."
-            )
-        ctx.fail(f"There is no command {name!r}. The commands are {', '.join(sorted(MODULES))}.")
+        moved = moved_command([*self.words.split(), *args])
+        if moved is not None:
+            ctx.fail(f"There is no command {moved[0]!r}. Write `cm-delta {moved[1]}`.")
+        hint = self._hint(name) or f"The commands are {', '.join(self.list_commands(ctx))}."
+        ctx.fail(f"There is no command {name!r}. {hint}")
+
+    def _hint(self, name: str) -> str:
+        """What to write in place of a command that never was; empty if that is not known."""
+        return ""
+
+
+class CommandGroup(TableGroup):
+    """The program: the commands without a group, and the groups.
+
+    It turns errors of this package into messages and makes them printable, and says where an option or a command belongs that is
+    not known where it is given.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *GROUPS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in GROUPS:
+            return super().get_command(ctx, cmd_name)
+        group = TableGroup(cmd_name, help=GROUPS[cmd_name])
+        group.words = cmd_name
+        return group
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        _write(formatter, "Commands for tables", dict(sorted(summaries("").items())))
+        _write(formatter, "Groups of commands (`cm-delta GROUP --help` lists them)", GROUPS)
+
+    def _hint(self, name: str) -> str:
+        if name not in _TASKS:
+            return ""
+        with process_entry_point(EntryPoint.SHELL):  # The options of the program are not read yet.
+            where = advice(RunMaintenance(task=_TASKS[name]))
+        jobs = "docs/maintenance.md describes the jobs; `cm-delta maintenance list-policies` says what maintenance is allowed."
+        return f"{where} {jobs}"
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -69,9 +106,15 @@ class CommandGroup(click.Group):
 def _message(error: click.ClickException, group: click.Context) -> str:
     """The message of the error; for an option of the group that comes after the command, where it belongs."""
     if isinstance(error, click.NoSuchOption) and error.option_name in _BEFORE and error.ctx not in (None, group):
-        command = error.ctx.info_name if error.ctx is not None else ""
+        command = error.ctx.command_path.removeprefix(group.command_path).strip() if error.ctx is not None else ""
         return f"{error.option_name} belongs before the command: cm-delta {error.option_name} ... {command} ..."
     return error.message
+
+
+def _write(formatter: click.HelpFormatter, title: str, texts: Mapping[str, str]) -> None:
+    limit = formatter.width - 6 - max(map(len, texts))
+    with formatter.section(title):
+        formatter.write_dl([(name, _shortened(text, limit)) for name, text in texts.items()])
 
 
 def _shortened(summary: str, limit: int) -> str:

@@ -1,7 +1,7 @@
 """``cm-delta``: list tables and commits, set policies, and check, rename, drop and purge tables from a shell.
 
 The commands call operations and the catalog. Only ``head`` and ``sql`` read rows; only ``sql`` and ``optimize`` write rows. Only
-``recover --warehouse --apply`` creates a catalog; for the other commands, a URL without a catalog is an error.
+``serve`` and ``recovery recover --warehouse --apply`` create a catalog; for others, a URL without a catalog is an error.
 """
 
 import os
@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from cm_delta_dagster.advice import EntryPoint, process_entry_point
 from cm_delta_dagster.cli.command_group import CommandGroup
 from cm_delta_dagster.cli.options import PROPERTY, CommandOptions, parse_storage_options
 from cm_delta_dagster.cli.printer import make_warnings_printable
-from cm_delta_dagster.client.commits.context import CommitContext
-from cm_delta_dagster.remedies import EntryPoint, process_entry_point
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.version import __version__
 
 
@@ -22,7 +22,7 @@ from cm_delta_dagster.version import __version__
     "--catalog",
     "url",
     envvar="CM_DELTA_CATALOG_URL",
-    help="Catalog database, e.g. sqlite:////data/catalog.db. Default: environment variable CM_DELTA_CATALOG_URL.",
+    help="URL: sqlite:////data/catalog.db, http://host:port. Default: CM_DELTA_CATALOG_URL.",
 )
 @click.option(
     "--storage-option",
@@ -30,13 +30,12 @@ from cm_delta_dagster.version import __version__
     multiple=True,
     metavar="KEY=VALUE",
     help="Option of the object store, or PREFIX={JSON} for the locations below a prefix; may be repeated. Other users of the "
-    "machine can see arguments: put secrets as JSON into the environment variable CM_DELTA_STORAGE_OPTIONS.",
+    "machine can see arguments: put secrets as JSON into the variable CM_DELTA_STORAGE_OPTIONS.",
 )
 @click.option(
     "--principal",
     envvar="CM_DELTA_PRINCIPAL",
-    help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL; without it on "
-    "PostgreSQL the role that logs in.",
+    help="Who runs the command: a user or a pipeline. Default: CM_DELTA_PRINCIPAL, or on PostgreSQL the role that logs in.",
 )
 @click.option(
     "--tag",
@@ -44,7 +43,7 @@ from cm_delta_dagster.version import __version__
     multiple=True,
     type=PROPERTY,
     metavar="KEY=VALUE",
-    help="Tag of the commits of the command; may be repeated.",
+    help="Tag of the command's commits; may be repeated.",
 )
 @click.option("--user-metadata", help="User metadata of the commits of the command.")
 @click.version_option(__version__, prog_name="cm-delta")
@@ -54,7 +53,7 @@ def main(context: click.Context, /, **values: Any) -> None:
     context.with_resource(process_entry_point(EntryPoint.SHELL))
     make_warnings_printable()
     options = parse_storage_options(values["storage_options"], os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
-    recorded = CommitContext(tags=dict(values["tags"]), user_metadata=values["user_metadata"])
+    recorded = CommitProperties(tags=dict(values["tags"]), user_metadata=values["user_metadata"])
     context.obj = CommandOptions(
         url=values["url"], storage_options=options, principal=values["principal"], context=recorded
     )

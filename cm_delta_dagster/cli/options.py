@@ -1,18 +1,17 @@
 """Types of options, and the options before the command."""
 
 import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import click
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-
-_DAY_MS = 24 * 60 * 60 * 1000
-_MAX_DAYS = 100 * 366
+from cm_delta_dagster.catalog.durations import parse_duration
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
+from cm_delta_dagster.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,28 +21,36 @@ class CommandOptions:
     url: str | None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     principal: str | None = None
-    context: CommitContext = NO_CONTEXT
+    context: CommitProperties = NO_PROPERTIES
 
 
-class DaysRange(click.FloatRange):
-    """A number of days from 0 to a hundred years, which the command gets in milliseconds; NaN is refused, too."""
+class _Duration(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
+    """A duration from 0 to a hundred years, such as ``7 days`` or ``P7D``."""
 
-    def __init__(self) -> None:
-        super().__init__(min=0, max=_MAX_DAYS)
+    name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        days = super().convert(value, param, ctx)
-        if math.isnan(days):
-            self.fail(f"{value!r} is not a number of days.", param, ctx)
-        return round(days * _DAY_MS)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        try:
+            return parse_duration(
+                value, name=f"--{param.name.replace('_', '-')}" if param and param.name else self.name
+            )
+        except InvalidArgumentError as error:
+            self.fail(error.message, param, ctx)
 
 
-DAYS = DaysRange()
+DURATION = _Duration()
 
 
-def days_of(milliseconds: int) -> float:
-    """The default of an option, from a duration."""
-    return milliseconds / _DAY_MS
+def renamed_option(old: str, new: str) -> Callable[[Any], Any]:
+    """An option of an earlier release, which is an error that names the new one."""
+
+    def refuse(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise click.UsageError(f"The option {old} is now {new}, e.g. {new} '7 days'.", ctx)
+
+    return click.option(old, hidden=True, expose_value=False, callback=refuse)
 
 
 class Pair(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.

@@ -3,11 +3,12 @@
 import shlex
 
 from cm_delta_dagster import remedies
-from cm_delta_dagster.remedies import EntryPoint, Remedy, RemedyWords, TableRemedy, calls
+from cm_delta_dagster.advice import EntryPoint, RemedyWords, calls
+from cm_delta_dagster.remedies import Remedy, TableRemedy
 
 _PLACEHOLDER = "catalog.schema.table"
 """For a table whose name is not known."""
-_WITHOUT_OPTION = frozenset({"fail_on_data_loss", "retention_check"})
+_WITHOUT_OPTION = frozenset({"fail_on_data_loss"})
 """Arguments of Python for which no command has an option."""
 
 
@@ -20,20 +21,20 @@ def _name(remedy: TableRemedy) -> str:
 
 
 def _recover(remedy: TableRemedy) -> tuple[str, ...]:
-    return _command("recover", _name(remedy)), _command("recover", _name(remedy), "--apply")
+    return _command("recovery", "recover", _name(remedy)), _command("recovery", "recover", _name(remedy), "--apply")
 
 
 def _choose(remedy: TableRemedy) -> tuple[str, ...]:
-    return tuple(_command("recover", _name(remedy), "--keep", kept) for kept in ("catalog", "storage"))
+    return tuple(_command("recovery", "recover", _name(remedy), "--keep", kept) for kept in ("catalog", "storage"))
 
 
 def _relocate(remedy: remedies.RelocateTables) -> tuple[str, ...]:
-    command = _command("relocate", "--from", remedy.moved_from or "OLD", "--to", remedy.moved_to or "NEW")
+    command = _command("recovery", "relocate", "--from", remedy.moved_from or "OLD", "--to", remedy.moved_to or "NEW")
     return command, f"{command} --apply"
 
 
 def _recover_warehouse(remedy: remedies.RecoverWarehouse) -> tuple[str, ...]:
-    command = _command("recover", "--warehouse", remedy.warehouse or "WAREHOUSE")
+    command = _command("recovery", "recover", "--warehouse", remedy.warehouse or "WAREHOUSE")
     return command, f"{command} --apply"
 
 
@@ -64,7 +65,9 @@ def _option(remedy: remedies.RepeatWithOption) -> tuple[str, ...]:
 
 
 def _decide(remedy: remedies.DecideApproval) -> tuple[str, ...]:
-    return _command("approve", remedy.approval_id), _command("reject", remedy.approval_id, "--reason", "TEXT")
+    return _command("rules", "approve", remedy.approval_id), _command(
+        "rules", "reject", remedy.approval_id, "--reason", "TEXT"
+    )
 
 
 WORDS: RemedyWords = {
@@ -78,14 +81,15 @@ WORDS: RemedyWords = {
     remedies.RelocateTables: _relocate,
     remedies.RecoverWarehouse: _recover_warehouse,
     remedies.DecideApproval: _decide,
-    remedies.ListApprovals: lambda remedy: (_command("approvals"),),
-    remedies.ListLeases: lambda remedy: (_command("leases"),),
-    remedies.ListApplicationIds: lambda remedy: (_command("application-ids", _name(remedy)),),
+    remedies.ListHolds: lambda remedy: (_command("rules", "held"),),
+    remedies.ListLeases: lambda remedy: (_command("maintenance", "leases"),),
+    remedies.ListApplicationIds: lambda remedy: (_command("access", "list-application-ids", _name(remedy)),),
     remedies.ResetApplicationId: lambda remedy: (
-        _command("reset-application-id", "--", _name(remedy), remedy.app_id)
+        _command("access", "reset-application-id", "--", _name(remedy), remedy.app_id)
         if remedy.app_id.startswith("-")
-        else _command("reset-application-id", _name(remedy), remedy.app_id),
+        else _command("access", "reset-application-id", _name(remedy), remedy.app_id),
     ),
+    remedies.BackUpDatabase: lambda remedy: (_command("--catalog", "URL", "recovery", "backup", remedy.file),),
     remedies.OpenCatalog: lambda remedy: (_command("tables"),),
     remedies.RenameTable: lambda remedy: (_command("rename", _name(remedy), "catalog.schema.new_name"),),
     remedies.SetTags: lambda remedy: (_command("--tag", "NAME=VALUE", "sql", "STATEMENT"),),
@@ -99,9 +103,22 @@ WORDS: RemedyWords = {
     remedies.SetTableProperty: _set_property,
     remedies.DropOrRenameColumn: _drop_or_rename,
     remedies.AllowMaintenance: lambda remedy: (
-        _command("policy", "allow", remedy.scope, remedy.kind, "--reason", "TEXT"),
+        _command("maintenance", "set-policy", remedy.scope, remedy.kind, "--reason", "TEXT"),
     ),
-    remedies.AdoptTable: lambda remedy: (_command("adopt", remedy.location or "PATH", _PLACEHOLDER),),
+    remedies.AdoptTable: lambda remedy: (_command("onboarding", "adopt", remedy.location or "PATH", _PLACEHOLDER),),
+    remedies.AdoptOrRegisterTable: lambda remedy: (
+        _command("onboarding", "adopt", remedy.location, _PLACEHOLDER),
+        _command("onboarding", "register", remedy.location, _PLACEHOLDER),
+    ),
+    remedies.GrantPrivilege: lambda remedy: (
+        _command("access", "grant", remedy.privilege, remedy.scope or "SCOPE", remedy.principal or "PRINCIPAL"),
+    ),
+    remedies.RevokePrivilege: lambda remedy: (
+        _command("access", "revoke", remedy.privilege, remedy.scope or "SCOPE", remedy.principal or "PRINCIPAL"),
+    ),
+    remedies.ListGrants: lambda remedy: (
+        _command("access", "list-grants", *(["--scope", remedy.scope] if remedy.scope else [])),
+    ),
     remedies.RunMaintenance: _by_spark,
     remedies.AddConstraint: _by_spark,
     remedies.ReplaceByOwnRows: _by_spark,

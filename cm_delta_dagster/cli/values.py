@@ -5,11 +5,12 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import date, datetime, time
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from cm_delta_dagster.catalog.durations import duration_text
 from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.operations.recovery.display_text import printable
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
@@ -36,7 +37,7 @@ class Rows:
 
 
 def plain(value: Any) -> Any:
-    """The value in the types of JSON: dataclasses and maps as objects, names of tables, times and decimals as texts."""
+    """The value in the types of JSON: dataclasses and maps as objects, names of tables, times, durations and decimals as texts."""
     match value:
         case None | bool() | int():
             return value
@@ -46,6 +47,8 @@ def plain(value: Any) -> Any:
             return value if math.isfinite(value) else str(value)
         case datetime() | date() | time():
             return value.isoformat()
+        case timedelta():
+            return duration_text(value)
         case bytes():
             return base64.b64encode(value).decode()
         case Mapping():

@@ -1,32 +1,34 @@
 """The Delta client: a catalog, the stores of its tables, and the caches and threads that its tables share."""
 
-import copy
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cm_delta_dagster.catalog.access_control import AccessControl
 from cm_delta_dagster.catalog.application_ids import ApplicationIds
-from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
 from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
+from cm_delta_dagster.catalog.durations import milliseconds_of
 from cm_delta_dagster.catalog.event_feed import EventFeed
+from cm_delta_dagster.catalog.held_commits import HeldCommits
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tokens import Tokens
 from cm_delta_dagster.catalog.version_pins import VersionPins
 from cm_delta_dagster.client.clock import CheckedClock
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
+from cm_delta_dagster.client.read_pins import ReadPins
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.snapshots.storage_check import TablesBehind
@@ -40,6 +42,23 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+@dataclass(slots=True, kw_only=True)
+class SharedState:
+    """What clients of one catalog share: a clock, caches and threads.
+
+    Attributes:
+        now_ms: the checked clock.
+        snapshots: the latest snapshots by table id; the lock guards them.
+    """
+
+    now_ms: Callable[[], int]
+    warehouse: WarehouseGuard
+    background: BackgroundWork = field(default_factory=BackgroundWork)
+    tables_behind: TablesBehind = field(default_factory=TablesBehind)
+    snapshots: OrderedDict[str, Snapshot] = field(default_factory=OrderedDict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
 class DeltaClient:
     """Opens tables of one catalog.
 
@@ -51,10 +70,14 @@ class DeltaClient:
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.
-        context: tags, user metadata and writer that commits record unless an operation says otherwise.
+        context: what commits record unless an operation says otherwise.
         now_ms: clock of the client and its operations, epoch milliseconds: the one that is passed, or the catalog's if the two
-            differ too much (``ClientSettings.max_clock_difference_ms``).
+            differ too much (``ClientSettings.max_clock_difference``).
         compact: compacts the table of that name, in the background after a write; None if the client cannot.
+        read_pins: the versions that reads see that name none; None for the latest ones. Writes build on the latest version.
+
+    Args:
+        shared: the state of a client of the same catalog; None for one with its own, for which ``now_ms`` counts.
     """
 
     def __init__(
@@ -63,9 +86,11 @@ class DeltaClient:
         *,
         stores: StoreRegistry,
         settings: ClientSettings | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
         now_ms: Callable[[], int] = wall_clock_ms,
         compact: Callable[[TableIdentifier], None] | None = None,
+        shared: SharedState | None = None,
+        read_pins: ReadPins | None = None,
     ) -> None:
         self.catalog = catalog
         self.registry: TableRegistry = catalog.registry
@@ -77,30 +102,59 @@ class DeltaClient:
         self.pins: VersionPins = catalog.pins
         self.commit_policies: CommitPolicies = catalog.commit_policies
         self.commit_rules: CommitRuleRegistry = catalog.commit_rules
-        self.approvals: ApprovalRequests = catalog.approvals
+        self.holds: HeldCommits = catalog.holds
         self.maintenance_policies: MaintenancePolicies = catalog.maintenance_policies
         self.recovery: RecoverableCatalog = catalog.recovery
         self.access: AccessControl = catalog.access
+        self.tokens: Tokens = catalog.tokens
         self.application_ids: ApplicationIds = catalog.application_ids
         self.audit_log: AuditLog = catalog.audit_log
         self.stores = stores
         self.settings = settings or ClientSettings()
         self.context = context
-        self.now_ms: Callable[[], int] = CheckedClock(
-            now_ms, coordinator=catalog.coordinator, max_difference_ms=self.settings.max_clock_difference_ms
-        )
         self.compact = compact
-        self.background = BackgroundWork()
-        self.warehouse = WarehouseGuard(catalog.registry, stores)
-        self.tables_behind = TablesBehind()
-        self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
-        self._lock = threading.Lock()
+        self.read_pins = read_pins
+        self._shared = shared or SharedState(
+            now_ms=CheckedClock(
+                now_ms,
+                coordinator=catalog.coordinator,
+                max_difference_ms=milliseconds_of(self.settings.max_clock_difference),
+            ),
+            warehouse=WarehouseGuard(catalog.registry, stores),
+        )
+        self.now_ms = self._shared.now_ms
+        self.background = self._shared.background
+        self.warehouse = self._shared.warehouse
+        self.tables_behind = self._shared.tables_behind
 
     def with_compaction(self, compact: Callable[[TableIdentifier], None]) -> "DeltaClient":
         """This client, with the same catalog, caches and threads, whose tables are compacted by ``compact`` after writes."""
-        client = copy.copy(self)
-        client.compact = compact
-        return client
+        return self._like(self.context, compact, self.read_pins)
+
+    def recording(self, context: CommitProperties) -> "DeltaClient":
+        """This client, with the same catalog, caches and threads, whose commits record ``context``."""
+        return self._like(context, self.compact, self.read_pins)
+
+    def of_run(self, context: CommitProperties, *, run_id: str | None) -> "DeltaClient":
+        """This client, with the same catalog, caches and threads, for one run: its commits record ``context``.
+
+        Args:
+            run_id: owner of the pinned versions that reads see; None for reads of the latest versions.
+        """
+        return self._like(context, self.compact, None if run_id is None else ReadPins(self.pins, owner=run_id))
+
+    def _like(
+        self, context: CommitProperties, compact: Callable[[TableIdentifier], None] | None, read_pins: ReadPins | None
+    ) -> "DeltaClient":
+        return DeltaClient(
+            self.catalog,
+            stores=self.stores,
+            settings=self.settings,
+            context=context.with_defaults(self.context),
+            compact=compact,
+            shared=self._shared,
+            read_pins=read_pins,
+        )
 
     def table(self, identifier: TableIdentifier | str) -> Table:
         """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""
@@ -119,33 +173,39 @@ class DeltaClient:
 
     def cached_snapshot(self, table_id: str) -> Snapshot | None:
         """The cached snapshot, which may be behind the catalog."""
-        with self._lock:
-            return self._snapshots.get(table_id)
+        with self._shared.lock:
+            return self._shared.snapshots.get(table_id)
 
     def remember_snapshot(self, snapshot: Snapshot) -> None:
         """Cache ``snapshot`` unless a newer one is cached."""
-        with self._lock:
-            known = self._snapshots.get(snapshot.table_id)
+        with self._shared.lock:
+            known = self._shared.snapshots.get(snapshot.table_id)
             if known is None or (snapshot.version, snapshot.published_version) >= (
                 known.version,
                 known.published_version,
             ):
-                self._snapshots[snapshot.table_id] = snapshot
-            self._snapshots.move_to_end(snapshot.table_id)
-            while len(self._snapshots) > self.settings.snapshot_cache_size:
-                self._snapshots.popitem(last=False)
+                self._shared.snapshots[snapshot.table_id] = snapshot
+            self._shared.snapshots.move_to_end(snapshot.table_id)
+            while len(self._shared.snapshots) > self.settings.snapshot_cache_size:
+                self._shared.snapshots.popitem(last=False)
+
+    def note_commit(self, snapshot: Snapshot) -> None:
+        """Cache the snapshot of a commit of this client, and let its later reads see the commit."""
+        self.remember_snapshot(snapshot)
+        if self.read_pins is not None:
+            self.read_pins.note_commit(snapshot.table_id, snapshot.version)
 
     def replace_snapshot(self, snapshot: Snapshot) -> None:
         """Cache ``snapshot`` in place of the cached one, even if that is newer."""
-        with self._lock:
-            self._snapshots.pop(snapshot.table_id, None)
+        with self._shared.lock:
+            self._shared.snapshots.pop(snapshot.table_id, None)
         self.remember_snapshot(snapshot)
 
     def forget(self, table_id: str) -> None:
         """Drop all cached state of the table, for example after its history was recovered."""
         self.tables_behind.note(table_id, None)
-        with self._lock:
-            self._snapshots.pop(table_id, None)
+        with self._shared.lock:
+            self._shared.snapshots.pop(table_id, None)
 
     def spec(self) -> "ClientSpec":
         """What another process needs to open a client of the same catalog."""
@@ -159,6 +219,19 @@ class DeltaClient:
         """Wait for asynchronous work and close the catalog."""
         self.background.close()
         self.catalog.close()
+
+
+def client_through(client: DeltaClient, catalog: Catalog) -> DeltaClient:
+    """The client, with the same caches and threads, whose calls go through another handle of the same catalog."""
+    return DeltaClient(
+        catalog,
+        stores=client.stores,
+        settings=client.settings,
+        context=client.context,
+        compact=client.compact,
+        shared=client._shared,
+        read_pins=client.read_pins,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

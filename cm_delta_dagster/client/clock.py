@@ -49,7 +49,7 @@ class CheckedClock:
             self._has_warned = True
             _log.warning(
                 "The clock of this machine says %s and the clock of the catalog %s. They differ by %.0f seconds, more than "
-                "ClientSettings.max_clock_difference_ms allows (%.0f seconds), so commits get the time of the catalog. Set "
+                "ClientSettings.max_clock_difference allows (%.0f seconds), so commits get the time of the catalog. Set "
                 "the clock of this machine (NTP), or that of the catalog if it is the wrong one.",
                 utc_text(own),
                 utc_text(catalog),

@@ -11,9 +11,9 @@ from types import MappingProxyType
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
-from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
+from cm_delta_dagster.client.backoff import attempts_without_jitter
 from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, WrittenData
 from cm_delta_dagster.client.services import Services
@@ -119,7 +119,7 @@ class CreateTransaction:
         *,
         operation: str,
         parameters: Mapping[str, str] | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
     ) -> Transaction:
         """The transaction that makes version 0. It builds on :meth:`snapshot`.
 
@@ -133,11 +133,11 @@ class CreateTransaction:
         """Make version 0. Raises as :meth:`Transaction.commit`, and TableAlreadyExistsError."""
         return transaction.commit()
 
-    def commit_empty(self, context: CommitContext = NO_CONTEXT) -> Committed:
+    def commit_empty(self, context: CommitProperties = NO_PROPERTIES) -> Committed:
         """Make version 0 without rows. Raises as :meth:`Transaction.commit`, and TableAlreadyExistsError."""
         return self._first_commit(CREATE_TABLE, context).commit()
 
-    def start_clone(self, context: CommitContext = NO_CONTEXT) -> Transaction:
+    def start_clone(self, context: CommitProperties = NO_PROPERTIES) -> Transaction:
         """The transaction that makes version 0 of a clone. Raises InvalidArgumentError after the commit."""
         return self._first_commit(CLONE, context)
 
@@ -162,7 +162,7 @@ class CreateTransaction:
                 "table by its name, and write to it."
             )
 
-    def _first_commit(self, operation: str, context: CommitContext) -> "_FirstCommit":
+    def _first_commit(self, operation: str, context: CommitProperties) -> "_FirstCommit":
         self.refuse_if_committed()
         return _FirstCommit(
             snapshot=self._initial,
@@ -183,7 +183,7 @@ class _FirstCommit(Transaction):
         committer: Committer,
         operation: str,
         parameters: Mapping[str, str],
-        context: CommitContext,
+        context: CommitProperties,
     ) -> None:
         super().__init__(
             snapshot=snapshot, committer=committer, operation=operation, parameters=parameters, context=context

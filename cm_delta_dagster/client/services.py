@@ -3,17 +3,18 @@
 import typing
 from collections.abc import Callable
 
-from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.held_commits import HeldCommits
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
+from cm_delta_dagster.client.read_pins import ReadPins
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.snapshots.storage_check import TablesBehind
@@ -29,7 +30,7 @@ class Services(typing.Protocol):
     @property
     def coordinator(self) -> CommitCoordinator: ...
     @property
-    def approvals(self) -> ApprovalRequests: ...
+    def holds(self) -> HeldCommits: ...
     @property
     def commit_policies(self) -> CommitPolicies: ...
     @property
@@ -43,7 +44,7 @@ class Services(typing.Protocol):
     @property
     def settings(self) -> ClientSettings: ...
     @property
-    def context(self) -> CommitContext:
+    def context(self) -> CommitProperties:
         """What commits record unless an operation says otherwise."""
         ...
 
@@ -52,6 +53,11 @@ class Services(typing.Protocol):
     @property
     def compact(self) -> Callable[[TableIdentifier], None] | None:
         """Compacts the table of that name, in the background after a write; None if the client cannot."""
+        ...
+
+    @property
+    def read_pins(self) -> ReadPins | None:
+        """The versions that reads see that name none; None for the latest ones."""
         ...
 
     @property
@@ -65,5 +71,6 @@ class Services(typing.Protocol):
 
     def cached_snapshot(self, table_id: str) -> Snapshot | None: ...
     def remember_snapshot(self, snapshot: Snapshot) -> None: ...
+    def note_commit(self, snapshot: Snapshot) -> None: ...
     def forget(self, table_id: str) -> None: ...
     def replace_snapshot(self, snapshot: Snapshot) -> None: ...

@@ -3,16 +3,15 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import tzinfo
+from datetime import timedelta, tzinfo
 from enum import StrEnum
 
-from cm_delta_dagster.catalog.durations import LONGEST_MS
+from cm_delta_dagster.catalog.durations import LONGEST, milliseconds_of, span_text
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 
 _MINIMA: Mapping[str, int] = {
-    "maintenance_lease_ms": 100,
     "max_commit_attempts": 1,
     "max_resolve_attempts": 1,
     "snapshot_cache_size": 1,
@@ -20,8 +19,7 @@ _MINIMA: Mapping[str, int] = {
     "max_unpublished_commits": 1,
 }
 """Smallest values of the settings; 0 for all others."""
-_LONGEST: Mapping[str, float] = {"ms": LONGEST_MS, "seconds": LONGEST_MS / 1000}
-"""Greatest values of settings, by the last word of their names."""
+_SHORTEST_LEASE = timedelta(milliseconds=100)
 
 
 class OnCatalogBehind(StrEnum):
@@ -37,22 +35,22 @@ class ClientSettings:
 
     Attributes:
         max_commit_attempts: proposals per transaction before CommitRetriesExceededError.
-        retry_initial_seconds: upper bound of the random backoff after the first conflict; it doubles with each retry.
-        retry_max_seconds: upper bound of the backoff between two proposals.
-        commit_lock_seconds: longest wait for the commit lock of a contended table; 0 to propose without the lock.
+        retry_initial_delay: upper bound of the random backoff after the first conflict; it doubles with each retry.
+        retry_max_delay: upper bound of the backoff between two proposals.
+        commit_lock_timeout: longest wait for the commit lock of a contended table; 0 to propose without the lock.
         max_resolve_attempts: tries to find the outcome of a proposal that the catalog did not answer.
         incremental_refresh_limit: commits that a cached snapshot may lag behind before it is rebuilt from a checkpoint.
         snapshot_cache_size: tables whose latest snapshot is cached in memory.
         read_threads: commits and checkpoint parts read concurrently.
         max_unpublished_commits: number of unpublished commits from which on a writer publishes them before it commits.
         copied_content_bytes: a commit up to this size is copied to the catalog, which serves it to readers; 0 for none.
-        publish_delay_seconds: delay after which inline commits are published together and the published version is reported
+        publish_delay: delay after which inline commits are published together and the published version is reported
             to the catalog; 0 to do both before the commit returns.
         on_catalog_behind_storage: WARN or "warn": reads of a table whose catalog is behind its storage return the catalog's latest
             version, with one warning for each table and process. REFUSE or "refuse": they fail as writes do.
-        max_clock_difference_ms: if the clocks of this machine and of the catalog differ by more, the client logs one warning
+        max_clock_difference: if the clocks of this machine and of the catalog differ by more, the client logs one warning
             and uses the catalog's clock.
-        maintenance_lease_ms: milliseconds after which the lease of a maintenance run that was killed or stopped expires. A run
+        maintenance_lease: time after which the lease of a maintenance run that was killed or stopped expires. A run
             renews its lease after a third of this time.
         max_deleted_rows_ratio: a file of which a larger share of rows is deleted is rewritten instead of getting a deletion
             vector; 0 rewrites every file.
@@ -61,19 +59,19 @@ class ClientSettings:
     """
 
     max_commit_attempts: int = 30
-    retry_initial_seconds: float = 0.01
-    retry_max_seconds: float = 2.0
-    commit_lock_seconds: float = 2.0
+    retry_initial_delay: timedelta = timedelta(milliseconds=10)
+    retry_max_delay: timedelta = timedelta(seconds=2)
+    commit_lock_timeout: timedelta = timedelta(seconds=2)
     max_resolve_attempts: int = 6
     incremental_refresh_limit: int = 200
     snapshot_cache_size: int = 64
     read_threads: int = 8
     max_unpublished_commits: int = 50
     copied_content_bytes: int = CACHED_CONTENT_BYTES
-    publish_delay_seconds: float = 0.05
+    publish_delay: timedelta = timedelta(milliseconds=50)
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
-    max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
-    maintenance_lease_ms: int = 10 * 60 * 1000
+    max_clock_difference: timedelta = timedelta(milliseconds=MAX_CLOCK_DIFFERENCE_MS)
+    maintenance_lease: timedelta = timedelta(minutes=10)
     max_deleted_rows_ratio: float = 0.5
     time_zone: tzinfo | str | None = None
 
@@ -91,15 +89,22 @@ class ClientSettings:
             value, minimum = getattr(self, field.name), _MINIMA.get(field.name, 0)
             if field.name in ("on_catalog_behind_storage", "time_zone"):
                 continue
+            if field.type is timedelta:
+                _check_duration(field.name, value)
+                continue
             integer = field.type is int
             is_number = isinstance(value, int if integer else int | float) and not isinstance(value, bool)
-            longest = _LONGEST.get(field.name.rpartition("_")[2], math.inf)
-            if is_number and longest < value < math.inf:
-                raise InvalidArgumentError(
-                    f"ClientSettings.{field.name} cannot be {value!r}; it is at most a hundred years."
-                )
             if not is_number or not minimum <= value < math.inf:
                 kind = "an integer" if integer else "a finite number"
                 raise InvalidArgumentError(
                     f"ClientSettings.{field.name} cannot be {value!r}; it is {kind} of at least {minimum}."
                 )
+
+
+def _check_duration(name: str, value: object) -> None:
+    shortest = _SHORTEST_LEASE if name == "maintenance_lease" else timedelta(0)
+    if not isinstance(value, timedelta) or not shortest <= value <= LONGEST:
+        raise InvalidArgumentError(
+            f"ClientSettings.{name} cannot be {value!r}; it is a datetime.timedelta of at least "
+            f"{span_text(milliseconds_of(shortest))} and at most a hundred years."
+        )

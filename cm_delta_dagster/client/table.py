@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.committer import TableCommitter
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, WrittenData
@@ -87,11 +87,11 @@ class Table(VersionLookup):
                 maintenance_policies=services.maintenance_policies,
                 background=services.background,
                 now_ms=services.now_ms,
-                delay_seconds=services.settings.publish_delay_seconds,
+                delay_seconds=services.settings.publish_delay.total_seconds(),
                 tables_behind=services.tables_behind,
                 compact=services.compact,
             ),
-            remember=services.remember_snapshot,
+            remember=services.note_commit,
         )
         self.committer = TableCommitter(
             store=store,
@@ -100,6 +100,7 @@ class Table(VersionLookup):
             now_ms=services.now_ms,
             post_commit=self.post_commit,
             lock=CommitLock(services.coordinator, services.settings),
+            catalog_id=services.warehouse.catalog_id,
         )
 
     def snapshot(self, *, version: int | None = None, timestamp_ms: int | None = None) -> Snapshot:
@@ -195,7 +196,7 @@ class Table(VersionLookup):
         *,
         operation: str,
         parameters: Mapping[str, str] | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
         committer: Committer | None = None,
     ) -> Transaction:
         """Start a write that is based on ``snapshot`` of this table. Checks once whether the table's storage exists.

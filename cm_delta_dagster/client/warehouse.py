@@ -49,6 +49,15 @@ class WarehouseGuard:
     def __init__(self, catalog: TableRegistry, stores: StoreRegistry) -> None:
         self._catalog, self._stores = catalog, stores
         self._verified: CatalogIdentity | None = None
+        self._catalog_id: str | None = None
+
+    def catalog_id(self) -> str:
+        """The id of the catalog, for which the catalog is asked once. Raises CatalogUnavailableError."""
+        if self._verified is not None:
+            return self._verified.catalog_id
+        if self._catalog_id is None:
+            self._catalog_id = self._catalog.identity().catalog_id
+        return self._catalog_id
 
     def ensure_marker(self) -> CatalogIdentity:
         """Verify, before a table is created, that the warehouse belongs to this catalog; write the marker if it is missing.

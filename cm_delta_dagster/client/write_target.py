@@ -4,7 +4,7 @@ import typing
 from collections.abc import Callable, Mapping
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -55,7 +55,7 @@ class WriteTarget(typing.Protocol):
         *,
         operation: str,
         parameters: Mapping[str, str] | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
     ) -> Transaction:
         """Start the write that builds on ``snapshot``.
 
@@ -63,7 +63,7 @@ class WriteTarget(typing.Protocol):
             snapshot: what :meth:`snapshot` returned. A creation always builds on its own, whatever is passed.
             operation, parameters: name and parameters of the operation, which a write to a table records in ``commitInfo``. A
                 creation records ``CREATE TABLE AS SELECT`` and the parameters of the creation instead.
-            context: tags, user metadata and writer that ``commitInfo`` records.
+            context: what its user says about the commit.
         """
         ...
 

@@ -60,7 +60,7 @@ def several(value: str | Iterable[str], *, what: str) -> tuple[str, ...]:
 
 
 def one_of(kind: type[_Choice], value: str, *, name: str) -> _Choice:
-    """The member of ``kind`` that ``value`` is or names.
+    """The member of ``kind`` that ``value`` is or names, in upper or lower case.
 
     Args:
         name: the argument, for the message.
@@ -69,7 +69,7 @@ def one_of(kind: type[_Choice], value: str, *, name: str) -> _Choice:
         InvalidArgumentError: there is no such member.
     """
     try:
-        return kind(value)
+        return kind(value.lower() if isinstance(value, str) else value)
     except ValueError as error:
         raise InvalidArgumentError(f"{name} is {value!r}; give one of {', '.join(kind)}.") from error
 
@@ -88,6 +88,12 @@ def listed(values: Iterable[_Value], *, name: str) -> tuple[_Value, ...]:
     if not isinstance(values, Iterable):
         raise InvalidArgumentError(f"{name} is {values!r}; give a list.")
     return tuple(values)
+
+
+def partitioning_text(columns: Iterable[str]) -> str:
+    """How a table is partitioned, in words."""
+    names = list(columns)
+    return f"partitioned by {names}" if names else "not partitioned"
 
 
 def check_plan(plan: object, kind: type, *, method: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorType
 
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
@@ -343,7 +342,7 @@ def _tables_of(catalog: CatalogResource, identifiers: Collection[TableIdentifier
         DagsterError: a variable of the environment is not set.
     """
     with catalog.process_config_and_initialize_cm() as resolved:
-        opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE, principal=resolved.principal)
+        opened = resolved.open_catalog(if_missing=IfMissing.REFUSE)
         try:
             return {entry.identifier: entry.location for entry in opened.registry.load_tables(identifiers)}
         finally:

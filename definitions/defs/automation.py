@@ -1,5 +1,7 @@
 """Automation: the sensor on ratified commits, the join that its events trigger, checks, and the maintenance schedules."""
 
+from datetime import timedelta
+
 import dagster as dg
 
 from cm_delta_dagster.orchestration import (
@@ -70,7 +72,7 @@ commit_sensor = ratified_commit_sensor(
     assets=[flights, weather, flights_enriched, airlines, airports, planes],
     job=report_job,
     launch_on=[flights.key],
-    minimum_interval_seconds=3,
+    minimum_interval=timedelta(seconds=3),
     first_tick=FirstTick.FROM_BEGINNING,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
@@ -78,7 +80,7 @@ commit_sensor = ratified_commit_sensor(
 follow_sensor = data_version_sensor(
     dg.AssetSelection.assets(flights_enriched.key),
     name="follow_changes",
-    minimum_interval_seconds=3,
+    minimum_interval=timedelta(seconds=3),
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Materializes the months of flights_enriched whose flights or weather changed.",
 )

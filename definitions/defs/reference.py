@@ -21,7 +21,7 @@ def _csv(spark: SparkResource, raw: RawData, name: str, columns: str) -> DataFra
     group_name="nyc",
     owners=["team:reference-data"],
     freshness_policy=_EVERY_QUARTER,
-    metadata={"mode": "merge", "merge_keys": ["carrier"]},
+    metadata={"mode": "merge", "on": ["carrier"]},
 )
 def airlines(raw: RawData) -> pl.DataFrame:
     """The sixteen carriers.
@@ -37,7 +37,7 @@ def airlines(raw: RawData) -> pl.DataFrame:
     group_name="nyc",
     owners=["team:reference-data"],
     freshness_policy=_EVERY_QUARTER,
-    metadata={"mode": "merge", "merge_keys": ["faa"]},
+    metadata={"mode": "merge", "on": ["faa"]},
 )
 def airports(spark: SparkResource, raw: RawData) -> DataFrame:
     """Airports of the United States by FAA code."""
@@ -54,7 +54,7 @@ def airports(spark: SparkResource, raw: RawData) -> DataFrame:
     group_name="nyc",
     owners=["team:reference-data"],
     freshness_policy=_EVERY_QUARTER,
-    metadata={"mode": "merge", "merge_keys": ["tailnum"]},
+    metadata={"mode": "merge", "on": ["tailnum"]},
 )
 def planes(spark: SparkResource, raw: RawData) -> DataFrame:
     """Aircraft by tail number."""

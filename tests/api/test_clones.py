@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.connection import Connection, connect
-from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.connection.connect import connect
+from cm_delta_dagster.api.connection.connection import Connection
+from cm_delta_dagster.api.table.delta_table import DeltaTable
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
 from tests.support.foreign import ForeignTable, field
 
 ROWS = [(1, "a b"), (2, "50%"), (3, None)]
@@ -21,8 +21,8 @@ ROWS = [(1, "a b"), (2, "50%"), (3, None)]
 def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
     warehouse = f"{tmp_path}/ware house"
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=warehouse, spark=spark) as connection:
-        connection.allow("main", "data_cleanup")
-        connection.allow("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_cleanup")
+        connection.maintenance.set_policy("main", "data_reorganization")
         yield connection
 
 
@@ -45,21 +45,21 @@ def test_a_shallow_clone_is_read_written_and_maintained(
     lake: Connection, source: DeltaTable, spark: SparkSession, vectors: str
 ) -> None:
     """With deletion vectors, and by rewriting the files of the source."""
-    lake.clone(source, "main.a.c", properties={"delta.enableDeletionVectors": vectors})
+    lake.onboarding.clone(source, "main.a.c", properties={"delta.enableDeletionVectors": vectors})
     copy = lake.table("main.a.c")
     assert by_spark(copy) == by_arrow(copy) == ROWS
     assert by_spark(copy) == sorted((row.id, row.p) for row in copy.to_df(where="id < 9").collect())
     copy.append(spark.createDataFrame([(4, "a b"), (5, "a b")], "id long, p string"))
     copy.delete("id = 4")
-    copy.merge(spark.createDataFrame([(1, "a b"), (6, "x")], "id long, p string"), on="id")
+    copy.upsert(spark.createDataFrame([(1, "a b"), (6, "x")], "id long, p string"), on="id")
     copy.optimize()
-    copy.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    copy.vacuum(timedelta(0), force=True)
     expected = [(1, "a b"), (2, "50%"), (3, None), (5, "a b"), (6, "x")]
     assert by_spark(copy) == by_arrow(copy) == expected
-    source.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    source.vacuum(timedelta(0), force=True)
     assert by_spark(source) == by_arrow(source) == ROWS
     source.overwrite(spark.createDataFrame([(9, "z")], "id long, p string"))
-    source.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    source.vacuum(timedelta(0), force=True)
     assert by_spark(copy) == by_arrow(copy) == expected
     copy.restore(version=0)
     assert by_arrow(copy) == ROWS
@@ -82,7 +82,7 @@ def test_a_foreign_table_is_cloned_by_its_path(lake: Connection, tmp_path: Path)
     foreign.add("a b.parquet", pa.table({"id": [1, 2], "p": ["a", None]}))
     path = f"{tmp_path}/for eign"
     for number, source in enumerate((path, f"delta.`{path}`", lake.path_table(path))):
-        result = lake.clone(source, f"main.a.c{number}")
+        result = lake.onboarding.clone(source, f"main.a.c{number}")
         assert result.warning is not None and result.num_copied_files == 0
         copy = lake.table(f"main.a.c{number}")
         assert by_spark(copy) == by_arrow(copy) == [(1, "a"), (2, None)]

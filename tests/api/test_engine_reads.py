@@ -108,7 +108,7 @@ def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
     connection = lake.duckdb()
     query = "select count(*), max(id) from main.sales.orders"
     assert connection.sql(query).fetchall() == [(3, 3)]
-    relation = orders.to_duckdb(connection)
+    relation = orders.scan().duckdb(connection)
     append(orders, 4)
     assert connection.sql(query).fetchall() == [(4, 4)]
     assert len(relation.fetchall()) == 3
@@ -129,8 +129,9 @@ def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
     connection.close()
 
 
+@pytest.mark.requirements("LOG-19")
 def test_the_tables_of_a_statement_have_versions_that_existed_together(lake: Connection, orders: DeltaTable) -> None:
-    """LOG-19: a writer commits to one table after the other; in the connection and for the command line."""
+    """A writer commits to one table after the other; in the connection and for the command line."""
     names = ("main.sales.first", "main.sales.second")
     first, second = (lake.create_table(name, schema=SCHEMA) for name in names)
     query = f"select (select count(*) from {names[0]}) as a, (select count(*) from {names[1]}) as b"
@@ -154,10 +155,11 @@ def test_the_tables_of_a_statement_have_versions_that_existed_together(lake: Con
     assert duckdb_rows(lake.client, query, limit=1).to_pylist() == [{"a": 8, "b": 8}]
 
 
+@pytest.mark.requirements("LOG-19")
 def test_a_relation_that_is_fetched_later_reads_the_versions_of_its_statement(
     lake: Connection, orders: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """LOG-19: also after later statements, in what is derived from it, and while its versions are kept."""
+    """Also after later statements, in what is derived from it, and while its versions are kept."""
     monkeypatch.setattr(duckdb_connection, "_KEPT_VERSIONS", 3)
     refunds = lake.create_table("main.sales.refunds", schema=SCHEMA)
     with lake.duckdb() as connection:
@@ -236,27 +238,27 @@ def test_a_connection_of_the_user_is_kept(lake: Connection, orders: DeltaTable) 
         assert both.connection is mine
         assert both.sql("select region from main.sales.orders join small using (id)").fetchall() == [("r2",)]
         assert mine.sql('select count(*) from "main.sales.orders"').fetchall() == [(3,)]
-    assert orders.to_duckdb(where="id > 1", columns=["id"]).order("id").fetchall() == [(2,), (3,)]
+    assert orders.scan(where="id > 1", columns=["id"]).duckdb().order("id").fetchall() == [(2,), (3,)]
 
 
 def test_polars_reads_a_version_with_columns_and_conditions(orders: DeltaTable) -> None:
-    frame = orders.scan_polars(version=1)
+    frame = orders.scan(version=1).lazy()
     assert frame.filter(pl.col("id") > 1).select("region").collect().rows() == [("r2",)]
     assert orders.to_polars(["id"], where="id <> 2").rows() == [(1,), (3,)]
-    assert orders.to_pyarrow_dataset(["id"]).to_table().num_rows == 3
-    before = orders.scan_polars()
+    assert orders.scan(["id"]).dataset().to_table().num_rows == 3
+    before = orders.scan().lazy()
     append(orders, 9)
     assert before.select(pl.len()).collect().item() == 3
 
 
+@pytest.mark.requirements("PART-5")
 def test_the_time_zone_applies_to_partition_values_and_conditions(lake: Connection, tmp_path: Path) -> None:
-    """PART-5."""
     foreign = ForeignTable(tmp_path / "foreign", field("id", "long"), field("at", "timestamp"), partitions=["at"])
     foreign.add("a.parquet", pa.table({"id": [1]}), values={"at": "2024-07-01 12:00:00"})
     table = lake.path_table(str(tmp_path / "foreign"))
     berlin = dt.datetime(2024, 7, 1, 10, tzinfo=dt.UTC)
     assert table.to_polars(time_zone="Europe/Berlin")["at"].to_list() == [berlin]
     where = "at = TIMESTAMP '2024-07-01 12:00:00'"
-    assert table.to_pyarrow_dataset(where=where, time_zone="Europe/Berlin").to_table()["at"].to_pylist() == [berlin]
-    relation = table.to_duckdb(time_zone="Europe/Berlin").filter("\"at\" = '2024-07-01 10:00:00Z'::TIMESTAMPTZ")
+    assert table.scan(where=where, time_zone="Europe/Berlin").dataset().to_table()["at"].to_pylist() == [berlin]
+    relation = table.scan(time_zone="Europe/Berlin").duckdb().filter("\"at\" = '2024-07-01 10:00:00Z'::TIMESTAMPTZ")
     assert relation.select("id").fetchall() == [(1,)]

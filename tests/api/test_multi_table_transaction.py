@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Column, Identity
-from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.api.connection.connect import connect
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.errors import (
     CommitConflictError,
@@ -43,7 +44,7 @@ def data_files(lake: Connection, name: str) -> int:
 def test_every_verb_takes_part_in_a_transaction(lake: Connection, spark: SparkSession) -> None:
     frame = spark.createDataFrame([(2, "B"), (3, "c")], "id int, text string").coalesce(1)
     with lake.transaction() as tx:
-        staged = tx.table(ORDERS).merge(frame, on="id")
+        staged = tx.table(ORDERS).upsert(frame, on="id")
         assert (staged.outcome, staged.version) == (WriteOutcome.STAGED, 0)
         tx.table(TOTALS).delete("id = 1")
         tx.table(LOG).append(frame, idempotency=Idempotency(app_id="job", version=1))
@@ -56,7 +57,7 @@ def test_every_verb_takes_part_in_a_transaction(lake: Connection, spark: SparkSe
     assert tx.results[LOG].version == 1 and tx.results[LOG].num_output_rows == 2
     assert tx.results[ORDERS].snapshot.version == tx.results[ORDERS].data_version == 1
     entries = lake.client.feed.feed(after=3, limit=9)
-    assert {entry.summary.tags["cm_delta/transaction_id"] for entry in entries} == {tx.transaction_id}
+    assert {entry.summary.tags["delta.multiTableTransaction.transactionId"] for entry in entries} == {tx.transaction_id}
     with lake.transaction() as again:
         again.table(ORDERS).overwrite(frame)
         again.table(TOTALS).update({"text": "'z'"})
@@ -93,7 +94,7 @@ def test_what_a_transaction_cannot_do_is_refused(lake: Connection, spark: SparkS
             tx.table(ORDERS).delete("id = 1")
         with pytest.raises(TableNotFoundError):
             tx.table("main.sales.absent")
-        lake.set_commit_mode(LOG, "put_if_absent")
+        lake.settings.set_commit_mode(LOG, "put_if_absent")
         with pytest.raises(CommitRejectedError, match="put-if-absent"):
             tx.table(LOG)
     assert ids(lake, ORDERS) == [1, 2, 3]
@@ -101,8 +102,8 @@ def test_what_a_transaction_cannot_do_is_refused(lake: Connection, spark: SparkS
         orders.append(frame)
 
 
+@pytest.mark.requirements("OCC-9")
 def test_a_conflict_leaves_no_commit_and_no_file(lake: Connection, spark: SparkSession) -> None:
-    """OCC-9"""
     frame = spark.createDataFrame([(3, "c")], "id int, text string").coalesce(1)
     with pytest.raises(CommitConflictError, match="Nothing was committed"), lake.transaction() as tx:
         tx.table(ORDERS).overwrite(frame)

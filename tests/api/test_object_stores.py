@@ -227,8 +227,8 @@ def _rows(database: Path) -> Iterator[tuple[object, ...]]:
             yield from connection.execute(f'SELECT * FROM "{table}"')
 
 
+@pytest.mark.requirements("LOG-5")
 def test_a_server_that_ignores_the_condition_is_refused(tmp_path: Path) -> None:
-    """LOG-5"""
     server = pytest.importorskip("gcp_storage_emulator.server")
     pytest.importorskip("gcsfs")
     port = free_port()
@@ -260,7 +260,7 @@ def test_the_command_line_takes_storage_options(s3_endpoint: str, s3_bucket: str
     )
     assert run(*options, "doctor", NAME)[0] == 0
     prefixed = f"s3://{s3_bucket}/w={json.dumps(s3_options(s3_endpoint))}"
-    assert run("--storage-option", prefixed, "orphan-files", "--warehouse", warehouse)[0] == 0
+    assert run("--storage-option", prefixed, "maintenance", "orphan-files", "--warehouse", warehouse)[0] == 0
     for wrong in ("no-value", 'client_kwargs={"secret": "wJalrX', "=x"):
         code, output = run("--storage-option", wrong, "tables")
         assert code == 2 and "wJalrX" not in output

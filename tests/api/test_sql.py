@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.api.connection.connect import connect
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.errors import (
     CmDeltaError,
@@ -251,7 +252,12 @@ def test_tables_are_described(lake: Connection) -> None:
     assert columns[:3] == [("order_id", "int", None), ("why", "string", None), ("# Partition Information", "", "")]
     extended = {row.col_name: row.data_type for row in lake.sql("describe extended main.sales.orders").collect()}
     assert (extended["Name"], extended["Provider"], extended["Version"]) == (ORDERS, "delta", "2")
+    assert "Owner" not in extended, "the creator stated no name"
+    lake.access.set_owner(ORDERS, "ana")
+    shown = lake.sql("describe extended main.sales.orders").collect()
+    assert ("Owner", "ana") in [(row.col_name, row.data_type) for row in shown]
     (detail,) = lake.sql("describe detail main.sales.orders").collect()
+    assert detail.owner == "ana"
     assert (detail.name, detail.numFiles, detail.partitionColumns, detail.description) == (
         ORDERS,
         2,

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.api.connection.connect import connect
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.errors import (
     CmDeltaError,
     CommitConflictError,
@@ -31,8 +32,8 @@ ONE, TWO = date(2026, 1, 1), date(2026, 1, 2)
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     root = tmp_path_factory.mktemp("sql")
     with connect(f"sqlite:///{root}/catalog.db", warehouse=f"{root}/warehouse", spark=spark) as connection:
-        connection.allow("main", "data_reorganization")
-        connection.allow("main", "data_cleanup")
+        connection.maintenance.set_policy("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_cleanup")
         yield connection
 
 
@@ -137,8 +138,9 @@ def test_updated_and_merged_values_are_cast_as_delta_spark_casts_them(lake: Conn
         lake.sql(f"UPDATE {name} SET i = array(1)")
 
 
+@pytest.mark.requirements("DEF-3")
 def test_bad_input_is_a_clear_error_and_nothing_is_written(lake: Connection, orders: str) -> None:
-    """DEF-3: the table is as it was after each refused statement, and there is no new one."""
+    """The table is as it was after each refused statement, and there is no new one."""
     version, tables = latest(lake, orders), lake.tables()
     wrong = []
     for text, kind, message, *args in (*BAD, *BAD_PARAMETERS):
@@ -185,8 +187,9 @@ def test_rows_are_updated_deleted_and_merged(lake: Connection) -> None:
     assert rows(lake, "SELECT * FROM main.sales.t") == []
 
 
+@pytest.mark.requirements("DEF-2", "DEF-5")
 def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
-    """DEF-2, DEF-5: DEFAULT is the default of the column, or NULL."""
+    """DEFAULT is the default of the column, or NULL."""
     name = "main.sales.defaults"
     lake.sql(f"""
         CREATE TABLE {name} (
@@ -204,6 +207,7 @@ def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
     assert found == [(1, "new", True, 2, 5), (2, None, True, 3, None), (3, "new", True, 4, None)]
 
 
+@pytest.mark.requirements("IDENT-3")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -217,7 +221,7 @@ def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
     ],
 )
 def test_default_is_not_a_value_of_an_identity_column(lake: Connection, statement: str) -> None:
-    """IDENT-3: but for INSERT into one that accepts values, where it is NULL as in delta-spark."""
+    """But for INSERT into one that accepts values, where it is NULL as in delta-spark."""
     name = "main.sales.numbered"
     lake.sql(
         f"CREATE OR REPLACE TABLE {name} (always bigint GENERATED ALWAYS AS IDENTITY, "
@@ -232,6 +236,7 @@ def test_default_is_not_a_value_of_an_identity_column(lake: Connection, statemen
     assert (lake.table(name).version(), rows(lake, f"SELECT * FROM {name} ORDER BY n")) == (version, before)
 
 
+@pytest.mark.requirements("GEN-2")
 @pytest.mark.parametrize(
     "statement",
     [
@@ -243,7 +248,7 @@ def test_default_is_not_a_value_of_an_identity_column(lake: Connection, statemen
     ],
 )
 def test_default_is_not_a_value_of_a_generated_column(lake: Connection, statement: str) -> None:
-    """GEN-2: for delta-spark it is NULL, which is not the value of the expression."""
+    """For delta-spark it is NULL, which is not the value of the expression."""
     name = "main.sales.computed"
     lake.sql(f"CREATE OR REPLACE TABLE {name} (id int, g int GENERATED ALWAYS AS (id + 1))")
     lake.sql(f"INSERT INTO {name} (id) VALUES (1)")
@@ -388,8 +393,9 @@ def test_messages_name_the_statement_that_restores_a_table(lake: Connection) -> 
     assert rows(lake, f"SELECT * FROM {name}") == [(1,)]
 
 
+@pytest.mark.requirements("ROWTRK-6")
 def test_an_empty_table_becomes_a_clone_of_another(lake: Connection) -> None:
-    """ROWTRK-6: the row ids that the source has assigned are not assigned again."""
+    """The row ids that the source has assigned are not assigned again."""
     name, source = "main.sales.refilled", "main.sales.filled"
     lake.sql(f"""
         CREATE TABLE {source} (id bigint, p int) PARTITIONED BY (p)
@@ -483,12 +489,13 @@ def test_a_value_may_be_a_query_of_one_value(lake: Connection) -> None:
     ]
 
 
+@pytest.mark.requirements("CM-R1")
 def test_registered_tables_are_read_and_not_written(lake: Connection, tmp_path: Path) -> None:
-    """CM-R1: a name that stands for a path is read in queries, descriptions, sources and clones."""
+    """A name that stands for a path is read in queries, descriptions, sources and clones."""
     path = str(tmp_path / "theirs")
     for number in range(2):
         deltalake.write_deltalake(path, pa.table({"id": [number]}), mode="append")
-    lake.register(path, "main.sales.theirs")
+    lake.onboarding.register(path, "main.sales.theirs")
     assert rows(lake, "SELECT count(*), max(t.id) FROM main.sales.Theirs t") == [(2, 1)]
     assert rows(lake, "SELECT count(*) FROM main.sales.theirs VERSION AS OF 0") == [(1,)]
     assert rows(lake, "DESCRIBE main.sales.theirs")[0][0] == "id"
@@ -507,22 +514,25 @@ def test_registered_tables_are_read_and_not_written(lake: Connection, tmp_path: 
         "OPTIMIZE {t}",
         "ALTER TABLE {t} ADD COLUMN x int",
     ):
-        with pytest.raises(TableNotFoundError, match=r"registered for reading only.*lake\.adopt"):
+        with pytest.raises(TableNotFoundError, match=r"registered for reading only.*lake\.onboarding\.adopt"):
             lake.sql(text.format(t="main.sales.theirs"))
     frame = lake.spark.range(1)
     for create in (
-        lambda name: lake.append(name, frame),
+        lambda name: lake.open_or_create(name, like=frame),
         lambda name: lake.create_table(name, frame.schema),
         lambda name: lake.create_table(name, frame.schema, mode="create_or_replace"),
         lambda name: lake.open_or_create(name, frame.schema),
         lambda name: lake.rename("main.sales.copied", name),
         lambda name: lake.sql(f"CREATE OR REPLACE TABLE {name} AS SELECT 1 AS id"),
-        lambda name: lake.clone("main.sales.copied", name, creation="create_or_replace"),
+        lambda name: lake.onboarding.clone("main.sales.copied", name, creation="create_or_replace"),
     ):
         with pytest.raises(TableAlreadyExistsError, match="registered for reading only"):
             create("main.sales.theirs")
     assert "main.sales.theirs" not in lake.tables()
-    assert lake.adopt(path, "main.sales.theirs").name == "main.sales.theirs" and lake.registered() == {}
+    assert (
+        lake.onboarding.adopt(path, "main.sales.theirs").name == "main.sales.theirs"
+        and lake.onboarding.list_registered() == {}
+    )
 
 
 def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
@@ -573,6 +583,10 @@ def test_the_definition_that_is_shown_creates_the_table_again(lake: Connection, 
 def test_a_table_is_created_at_a_location(lake: Connection, tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     lake.sql(f"CREATE TABLE main.sales.placed (a int) LOCATION '{place}/empty'")
+    with pytest.raises(
+        InvalidArgumentError, match=r"neither columns nor a query.*onboarding\.adopt\(.*, or lake\.onboarding\.register"
+    ):
+        lake.sql(f"CREATE TABLE main.sales.external USING delta LOCATION '{place}/there'")
     lake.sql(f"CREATE TABLE main.sales.placed_rows LOCATION '{place}/filled' AS SELECT 1 AS a")
     assert lake.table("main.sales.placed").location == f"file://{place}/empty"
     assert lake.table("main.sales.placed_rows").location == f"file://{place}/filled"

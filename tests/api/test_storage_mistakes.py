@@ -78,11 +78,11 @@ def test_a_table_has_one_location_whatever_its_spelling(options: dict[str, Any],
     for number, scheme in enumerate(("s3a", "s3", "s3n", "S3")):
         warehouse = f"{scheme}://{bucket}//{ODD}/"
         with connect(url, warehouse=warehouse, storage_options=options) as lake:
-            adopted = lake.recover_warehouse(lake.plan_recover_warehouse(warehouse)).tables
+            adopted = lake.recovery.plan_recover_warehouse(warehouse).apply().tables
             assert len(adopted) == (1 if number == 0 else 0)
             assert [lake.table(name).location for name in lake.tables()] == [location]
             with pytest.raises(InvalidArgumentError, match="neither lies inside the other"):
-                lake.plan_relocate(f"s3a://{bucket}/{ODD}", f"s3://{bucket}/{ODD}/")
+                lake.recovery.plan_relocate(f"s3a://{bucket}/{ODD}", f"s3://{bucket}/{ODD}/")
 
 
 def test_all_spellings_of_a_path_open_one_table(options: dict[str, Any], bucket: str, tmp_path: Path) -> None:

@@ -295,13 +295,13 @@ class Chooser:
         keys = tuple(key for key in wanted if key in source.names) or source.names[:1]
         if self.maybe(0.85):
             source = _distinct(source, keys)
-        within = None
+        where = None
         if self.maybe(0.3):
-            within = self.condition(version, names=source.names, of_stored=True)
-            fitting = [row for row in source.values if _fits(row, source, version, within)]
+            where = self.condition(version, names=source.names, of_stored=True)
+            fitting = [row for row in source.values if _fits(row, source, version, where)]
             source = Rows(source.columns, tuple(fitting)) if self.maybe(0.8) else source
         mode = self.pick(["upsert", "upsert", "insert_only", "update_only", "delete_unmatched"])
-        return steps.MergeKeys(table, source, keys, mode, within, client=client)
+        return steps.MergeKeys(table, source, keys, mode, where, client=client)
 
     # --- other calls --------------------------------------------------------------------------------------------------
 

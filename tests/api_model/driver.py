@@ -23,12 +23,11 @@ from cm_delta_dagster import (
     Identity,
     MergeMode,
     SchemaMode,
-    Severity,
 )
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
+from cm_delta_dagster.operations.doctor.findings import Severity
 from cm_delta_dagster.storage.stores import Stores
 from tests.api_model.conditions import Condition, Types, quoted
 from tests.api_model.steps import Assign, Clause, ColumnSpec, Rows
@@ -95,13 +94,13 @@ class Driver:
         self._made_by_path = 0
         self._clients = [self._open() for _ in range(clients)]
         for kind in ("data_reorganization", "data_cleanup", "metadata_cleanup"):
-            self._clients[0].allow("main", kind, future=True)
+            self._clients[0].maintenance.set_policy("main", kind, future=True)
 
     def _open(self) -> Connection:
         catalog = SqlCatalog(
             f"sqlite:///{self.home}/catalog.db", warehouse=f"file://{self.home}/warehouse", now_ms=self.clock
         )
-        settings = ClientSettings(publish_delay_seconds=0, retry_initial_seconds=0.001)
+        settings = ClientSettings(publish_delay=timedelta(0), retry_initial_delay=timedelta(seconds=0.001))
         client = DeltaClient(catalog, stores=Stores(), settings=settings, now_ms=self.clock)
         return Connection(client, spark=self.spark)
 
@@ -169,11 +168,11 @@ class Driver:
     def release(self, table: str, client: int) -> str:
         """The path of the released table."""
         location = self.table(table, client).location
-        self._clients[client].release(full_name(table))
+        self._clients[client].onboarding.release(full_name(table))
         return location.removeprefix("file://")
 
     def adopt(self, path: str, to: str, client: int) -> None:
-        self._clients[client].adopt(path, full_name(to))
+        self._clients[client].onboarding.adopt(path, full_name(to))
 
     def create_by_path(self, table: str, rows: Rows, partition_by: Sequence[str]) -> str:
         """The path of a table of two versions that another library wrote; each adds the rows."""
@@ -209,7 +208,7 @@ class Driver:
         self, table: Any, rows: Rows, *, where: str | None, dynamic: bool, replace_using: Sequence[str]
     ) -> None:
         partitions = {"partitions": "dynamic"} if dynamic else {}
-        table.overwrite(self.frame(rows), where=where, replace_using=list(replace_using), **partitions)
+        table.overwrite(self.frame(rows), where=where, keys=list(replace_using), **partitions)
 
     def delete(self, table: Any, where: str) -> None:
         table.delete(where)
@@ -217,8 +216,8 @@ class Driver:
     def update(self, table: Any, assignments: Sequence[Assign], where: str | None, types: Types) -> None:
         table.update(_assignments(assignments, types, "", ""), where)
 
-    def merge_keys(self, table: Any, rows: Rows, *, keys: Sequence[str], mode: str, within: str | None) -> None:
-        table.merge(self.frame(rows), on=list(keys), mode=MergeMode(mode), within=within)
+    def merge_keys(self, table: Any, rows: Rows, *, keys: Sequence[str], mode: str, where: str | None) -> None:
+        table.upsert(self.frame(rows), on=list(keys), mode=MergeMode(mode), where=where)
 
     def merge(
         self,
@@ -291,26 +290,26 @@ class Driver:
             case "full":
                 handle.optimize(full=True)
             case "reorg":
-                handle.reorg()
+                handle.maintenance.reorg()
 
     def vacuum(self, table: str, hours: int | None, client: int) -> None:
         retention = None if hours is None else timedelta(hours=hours)
-        self.table(table, client).vacuum(retention, retention_check=RetentionCheck.OFF)
+        self.table(table, client).vacuum(retention, force=True)
 
     def log_step(self, table: str, what: str, client: int) -> None:
         handle = self.table(table, client)
         match what:
             case "checkpoint":
-                handle.checkpoint()
+                handle.maintenance.checkpoint()
             case "publish":
-                handle.publish()
+                handle.maintenance.publish()
             case "clean_log":
-                handle.clean_log()
+                handle.maintenance.clean_log()
             case "clean_staged":
-                handle.clean_staged_commits()
+                handle.maintenance.clean_staged_commits()
             case "compact_log":
                 latest = handle.version()
-                handle.compact_log(max(0, latest - 3), latest)
+                handle.maintenance.compact_log(max(0, latest - 3), latest)
 
     def doctor(self, table: str, *, deep: bool = False) -> list[str]:
         """The findings, without notes on files that can be cleaned up."""
@@ -321,18 +320,18 @@ class Driver:
 
     def add_rule(self, table: str, kind: str, approval: bool, client: int) -> None:
         arguments: dict[str, Any] = {"rows": 0} if kind == "max_removed_rows" else {}
-        self._clients[client].add_commit_rule(
+        self._clients[client].rules.set_commit_rule(
             full_name(table), kind, on_violation="approval" if approval else "refuse", **arguments
         )
 
     def remove_rule(self, table: str, kind: str, client: int) -> None:
-        self._clients[client].remove_commit_rule(full_name(table), kind)
+        self._clients[client].rules.remove_commit_rule(full_name(table), kind)
 
     def approve(self, approval_id: str, client: int) -> None:
-        self._clients[client].approve(approval_id)
+        self._clients[client].rules.approve(approval_id)
 
     def reject(self, approval_id: str, client: int) -> None:
-        self._clients[client].reject(approval_id, "not wanted")
+        self._clients[client].rules.reject(approval_id, "not wanted")
 
     # --- reads --------------------------------------------------------------------------------------------------------
 
@@ -361,7 +360,7 @@ class Driver:
             case "spark":
                 found = handle.to_df(columns, where=where, version=version).toArrow()
             case "duckdb":
-                relation = handle.to_duckdb(None, columns, where, version)
+                relation = handle.scan(columns, where, version).duckdb()
                 try:
                     found = relation.to_arrow_table()
                 except duckdb.Error as error:  # DuckDB reads the files of its relation now, and raises its own errors.
@@ -374,7 +373,7 @@ class Driver:
 
     def count(self, table: str, where: str | None = None) -> int:
         """The number of rows of the latest version, from statistics where they say it."""
-        return self.table(table).count_rows(where)
+        return self.table(table).scan(where=where).count()
 
     def tracked_rows(self, table: str, version: int, reader: str) -> list[dict[str, Value]]:
         """The rows with ``_row_id`` and ``_row_commit_version``."""
@@ -384,7 +383,7 @@ class Driver:
     def stream(self, table: str, offset: str | None, client: int = 0) -> tuple[list[dict[str, Value]], str]:
         """The rows after an offset, and the offset after them. Commits that change rows are skipped."""
         found: list[dict[str, Value]] = []
-        stream = self.table(table, client).stream_arrow(offset, changes="skipChangeCommits", max_files=2)
+        stream = self.table(table, client).stream(offset, changes="skipChangeCommits", max_files=2).to_batches()
         for batch in stream:
             found += batch.to_arrow().to_pylist()
         return found, stream.offset.to_json()
@@ -392,8 +391,8 @@ class Driver:
     def changes(self, table: str, first: int, last: int, reader: str) -> list[dict[str, Value]]:
         handle = self.table(table)
         if reader == "spark":
-            return list(handle.changes(starting_version=first, ending_version=last).toArrow().to_pylist())
-        return list(handle.changes_arrow(starting_version=first, ending_version=last).to_pylist())
+            return list(handle.changes(starting_version=first, ending_version=last).to_df().toArrow().to_pylist())
+        return list(handle.changes(starting_version=first, ending_version=last).to_arrow().to_pylist())
 
 
 def _column(item: ColumnSpec) -> Column:

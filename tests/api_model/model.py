@@ -228,9 +228,14 @@ def checked(values: Mapping[str, Value], version: Version) -> dict[str, Value]:
             result[column.name] = stored(value, column.kind, in_partition=column.name in version.partition_by)
         except DoesNotFitError as error:
             raise RefusedError(str(error)) from error
-        if result[column.name] is None and not column.nullable:
-            raise RefusedError(f"{column.name} is NOT NULL")
+    _check_nulls(result, version)
     return result
+
+
+def _check_nulls(values: Mapping[str, Value], version: Version) -> None:
+    for column in version.columns:
+        if values[column.name] is None and not column.nullable:
+            raise RefusedError(f"{column.name} is NOT NULL")
 
 
 def check_columns(rows: Rows, version: Version) -> None:
@@ -370,15 +375,17 @@ def _sum(left: int, right: int, kind: str) -> int:
 
 def _merge_keys(step: MergeKeys, version: Version) -> Effect:
     check_columns(step.rows, version)
-    sources = new_rows(step.rows, version)
+    # Only the rows of the source that are written must have a value in each NOT NULL column.
+    nullable = replace(version, columns=tuple(replace(column, nullable=True) for column in version.columns))
+    sources = new_rows(step.rows, nullable)
     given = step.rows.dicts()
     keys = [_keys_of(values, step.keys) for values in sources]
     complete = [key for key in keys if None not in key]
     if len(set(complete)) < len(complete):
         raise RefusedError("a key occurs twice")
     names = [name for name, _ in step.rows.columns]
-    within = step.within
-    if within is not None and not all(within.holds(values) for values in sources):
+    where = step.where
+    if where is not None and not all(where.holds(values) for values in sources):
         raise RefusedError("a row of the source is outside of the slice")
     if any(
         after[key] is None and before[key] is not None
@@ -390,7 +397,7 @@ def _merge_keys(step: MergeKeys, version: Version) -> Effect:
     removed: set[int] = set()
     matched: set[int] = set()
     for row in version.rows:
-        if within is not None and not within.holds(row.values):
+        if where is not None and not where.holds(row.values):
             continue
         key = _keys_of(row.values, step.keys)
         position = keys.index(key) if None not in key and key in keys else None
@@ -402,6 +409,8 @@ def _merge_keys(step: MergeKeys, version: Version) -> Effect:
         if step.mode != "insert_only":
             updated[row.number] = checked({**row.values, **{name: sources[position][name] for name in names}}, version)
     inserts = () if step.mode == "update_only" else [n for n in range(len(given)) if n not in matched]
+    for n in inserts:
+        _check_nulls(sources[n], version)
     return Effect("MERGE", removed=frozenset(removed), updated=updated, inserted=tuple(sources[n] for n in inserts))
 
 

@@ -50,9 +50,12 @@ def end(world: World, pending: Pending, call: Callable[[], object]) -> str:
     if error is not None:
         check_refusal(world, pending, error, homeless)
         return "conflict" if isinstance(error, CommitConflictError) else "refused"
-    if homeless:
+    without_effect = [write for write in homeless if write.effect.is_empty and write.effect.must_commit is not True]
+    if len(without_effect) < len(homeless):
         raise FaultError(f"committed to a table that is gone: {homeless[0].step}")
     for write in pending.writes:
+        if id(write.model) not in names:
+            continue
         problem = difference_of_rebase(write)
         if problem is not None:
             raise FaultError(f"{write.step} was computed at version {write.base} and committed, although {problem}")

@@ -58,7 +58,7 @@ def smaller(step: Step) -> Iterator[Step]:
         elif item.name in ("clauses", "assignments", "columns", "properties") and len(value) > 1:
             for number in range(len(value)):
                 yield replace(step, **{item.name: value[:number] + value[number + 1 :]})  # type: ignore[type-var]
-        elif item.name in ("where", "within", "and_target") and isinstance(value, conditions.Both | conditions.Either):
+        elif item.name in ("where", "and_target") and isinstance(value, conditions.Both | conditions.Either):
             yield replace(step, **{item.name: value.left})  # type: ignore[type-var]
             yield replace(step, **{item.name: value.right})  # type: ignore[type-var]
 

@@ -39,7 +39,7 @@ def stage(world: World, step: OnTable, handle: Any, version: Version) -> None:
         case steps.Update():
             world.driver.update(handle, step.assignments, text(step.where), types)
         case steps.MergeKeys():
-            world.driver.merge_keys(handle, step.rows, keys=step.keys, mode=step.mode, within=text(step.within))
+            world.driver.merge_keys(handle, step.rows, keys=step.keys, mode=step.mode, where=text(step.where))
         case steps.Merge():
             world.driver.merge(
                 handle, step.rows, keys=step.keys, clauses=step.clauses, null_safe=step.null_safe,

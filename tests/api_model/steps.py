@@ -117,7 +117,7 @@ class MergeKeys(OnTable):
     rows: Rows
     keys: tuple[str, ...]
     mode: str = "upsert"
-    within: Condition | None = None
+    where: Condition | None = None
 
 
 @dataclass(frozen=True, slots=True)

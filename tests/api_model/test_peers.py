@@ -16,11 +16,11 @@ from tests.differential.peers import DeltaSpark, published_copy
 pytestmark = [pytest.mark.peers, pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 
 
+@pytest.mark.requirements("DML-1")
 @pytest.mark.parametrize("seed", range(11, 18))
 def test_delta_spark_reads_the_end_of_a_sequence(
     seed: int, utc_spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path
 ) -> None:
-    """DML-1"""
     (tmp_path / "ours").mkdir()
     world = World(Driver(tmp_path / "ours", utc_spark))
     try:

@@ -32,6 +32,7 @@ from tests.api_model.steps import (
     Optimize,
     Overwrite,
     PassTime,
+    Read,
     Rename,
     RenameColumn,
     Restore,
@@ -286,6 +287,19 @@ SEQUENCES: dict[str, list[Step]] = {
         Delete("a", _id(5)),
         Restore("a", 1),
         Commit(),
+    ],
+    "a widened column is compared after its files were replaced": [
+        Create(
+            "a",
+            (ColumnSpec("id", "bigint"), ColumnSpec("c", "int")),
+            properties=(("delta.enableTypeWidening", "true"),),
+        ),
+        Append("a", Rows((("id", "bigint"), ("c", "int")), ((1, 5), (2, 6)))),
+        Read("a", where=Compare("c", ">", 5), back=0),
+        WidenColumn("a", "c", "bigint"),
+        Read("a", where=Compare("c", ">", 5), back=0),
+        Append("a", Rows((("id", "bigint"), ("c", "bigint")), ((3, 7),))),
+        Read("a", where=Compare("c", ">", 5), back=0),
     ],
     "a restore brings back a column whose name another one has": [
         _TABLE,

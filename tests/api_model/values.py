@@ -94,11 +94,13 @@ def comparable(value: Value) -> str | None:
 
 
 def rank(value: Value) -> Any:
-    """A sort key in the order of SQL: NaN is the greatest number, -0.0 equals 0.0."""
+    """A sort key in the order of SQL: NaN is the greatest number, -0.0 equals 0.0, a date is its midnight."""
     if isinstance(value, float):
         return (True, 0.0) if math.isnan(value) else (False, value)
     if isinstance(value, int | Decimal) and not isinstance(value, bool):
         return (False, value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime.combine(value, time())  # A column of dates may be compared with times after it was widened.
     return value.encode() if isinstance(value, str) else value
 
 

@@ -21,6 +21,7 @@ _DATETIME = b"org.apache.spark.legacyDateTime"
 _INT96 = b"org.apache.spark.legacyINT96"
 
 
+@pytest.mark.requirements("PQ-2")
 @pytest.mark.parametrize(
     ("footer", "datetimes", "int96"),
     [
@@ -37,7 +38,7 @@ _INT96 = b"org.apache.spark.legacyINT96"
 def test_keys_in_the_footer_determine_the_calendar(
     footer: dict[bytes, bytes] | None, datetimes: bool, int96: bool
 ) -> None:
-    """PQ-2: by the rules of Spark, which reads these keys only in files of its own."""
+    """By the rules of Spark, which reads these keys only in files of its own."""
     found = legacy_calendar(footer)
     assert (found.datetimes, found.int96) == (datetimes, int96)
 
@@ -68,8 +69,9 @@ def test_moments_are_moved_as_spark_moves_them(zone: str) -> None:
     assert modern_moments(moments, zone).view(pa.int64()).to_pylist() == (expected * 1_000_000 + 123_456).tolist()
 
 
+@pytest.mark.requirements("PQ-2")
 def test_dates_keep_their_year_month_and_day() -> None:
-    """PQ-2: 1000-01-01 was written as another day number; 29 February 1500 is 1 March now; recent ones stay."""
+    """1000-01-01 was written as another day number; 29 February 1500 is 1 March now; recent ones stay."""
     written = [
         dt.date(1000, 1, 6),
         dt.date(1500, 3, 10),
@@ -83,8 +85,9 @@ def test_dates_keep_their_year_month_and_day() -> None:
     assert found[2:] == [dt.date(1582, 10, 4), dt.date(1582, 10, 15), dt.date(1970, 1, 1), None]
 
 
+@pytest.mark.requirements("PQ-2")
 def test_a_zone_may_be_an_offset() -> None:
-    """PQ-2: Spark notes the session's zone as it was spelled."""
+    """Spark notes the session's zone as it was spelled."""
     moments = pa.array([-30609878400000000], pa.timestamp("us"))
     assert modern_moments(moments, "+00:00") == modern_moments(moments, "UTC")
     assert modern_moments(moments, "UTC+2") == modern_moments(moments, "Etc/GMT-2")
@@ -95,9 +98,10 @@ def test_an_unknown_zone_is_refused() -> None:
         modern_moments(pa.array([-(10**17)], pa.timestamp("us")), "Nowhere/Land")
 
 
+@pytest.mark.requirements("PQ-2")
 @pytest.mark.parametrize("is_int96", [False, True])
 def test_only_marked_columns_of_marked_files_are_moved(data_files: DataFiles, is_int96: bool) -> None:
-    """PQ-2: each sort of timestamp by its own mark; timestamps without a zone never."""
+    """Each sort of timestamp by its own mark; timestamps without a zone never."""
     micros = -30609878400000000  # 1000-01-06 in the calendar of today
     moments = pa.array([micros], pa.timestamp("us"))
     plain = pa.table({"t": moments, "n": moments, "d": pa.array([dt.date(1000, 1, 6)])})
@@ -113,8 +117,8 @@ def test_only_marked_columns_of_marked_files_are_moved(data_files: DataFiles, is
     assert found["d"].to_pylist()[1] == (dt.date(1000, 1, 6) if is_int96 else dt.date(1000, 1, 1))
 
 
+@pytest.mark.requirements("PQ-3")
 def test_old_times_of_zones_with_uncertain_rules_are_left_to_spark() -> None:
-    """PQ-3."""
     old = pa.array([-3_000_000_000_000_000], pa.timestamp("us"))
     with pytest.raises(UnsupportedFeatureError, match="Europe/Stockholm"):
         modern_moments(old, "Europe/Stockholm")

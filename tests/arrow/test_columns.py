@@ -65,28 +65,31 @@ def _file(names: dict[int, str]) -> pa.Table:
 _NUMBERS = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11)
 
 
+@pytest.mark.requirements("COLMAP-name-1", "COLMAP-10", "COLMAP-12")
 def test_fields_are_found_by_physical_name_at_every_level(data_files: DataFiles) -> None:
-    """COLMAP-name-1, COLMAP-10, COLMAP-12: structs, lists of structs, keys and values of maps."""
+    """Structs, lists of structs, keys and values of maps."""
     data_files.add(_file({number: f"col-{number}" for number in _NUMBERS}))
     assert data_files.read(_NESTED, mapping=NAME).to_pylist() == _ROWS
 
 
+@pytest.mark.requirements("COLMAP-id-1", "COLMAP-id-4")
 def test_fields_are_found_by_id_at_every_level_whatever_their_names(data_files: DataFiles) -> None:
-    """COLMAP-id-1, COLMAP-id-4."""
     data_files.add(_file({number: f"odd name {number}" for number in _NUMBERS}))
     assert data_files.read(_NESTED, mapping=ID).to_pylist() == _ROWS
 
 
+@pytest.mark.requirements("COLMAP-name-2", "COLMAP-12")
 def test_a_display_name_in_a_file_means_nothing_with_a_mapping(data_files: DataFiles) -> None:
-    """COLMAP-name-2, COLMAP-12: a column that was dropped and added again starts empty."""
+    """A column that was dropped and added again starts empty."""
     data_files.add(pa.Table.from_arrays([pa.array([1])], schema=pa.schema([numbered("id", pa.int64(), 50)])))
     schema = StructType((mapped("id", LONG, 1),))
     assert data_files.rows(schema, mapping=NAME) == [(None,)]
     assert data_files.rows(schema, mapping=ID) == [(None,)]
 
 
+@pytest.mark.requirements("COLMAP-none-1", "COLMAP-name-1")
 def test_ids_in_files_mean_nothing_without_id_mode(data_files: DataFiles) -> None:
-    """COLMAP-none-1, COLMAP-name-1: mapping metadata left behind is ignored as well."""
+    """Mapping metadata left behind is ignored as well."""
     schema = StructType((mapped("a", LONG, 2, "a"), mapped("b", LONG, 1, "b")))
     fields = [numbered("a", pa.int64(), 1), numbered("b", pa.int64(), 2)]
     data_files.add(pa.Table.from_arrays([pa.array([10]), pa.array([20])], schema=pa.schema(fields)))
@@ -95,16 +98,16 @@ def test_ids_in_files_mean_nothing_without_id_mode(data_files: DataFiles) -> Non
     assert data_files.rows(schema, mapping=ID) == [(20, 10)]
 
 
+@pytest.mark.requirements("COLMAP-id-3")
 def test_a_file_without_ids_is_refused_in_id_mode(data_files: DataFiles) -> None:
-    """COLMAP-id-3."""
     path = data_files.add(pa.table({"col-1": [1]}))
     with pytest.raises(CorruptLogError, match="no field ids") as caught:
         data_files.read(StructType((mapped("id", LONG, 1),)), mapping=ID)
     assert path in str(caught.value)
 
 
+@pytest.mark.requirements("COLMAP-id-2", "COLMAP-9")
 def test_partition_values_are_found_by_physical_name(data_files: DataFiles) -> None:
-    """COLMAP-id-2, COLMAP-9."""
     table = pa.Table.from_arrays([pa.array([1])], schema=pa.schema([numbered("x", pa.int64(), 1)]))
     data_files.add(table, partition={"col-2": "p"})
     schema = StructType((mapped("id", LONG, 1), mapped("part", STRING, 2)))
@@ -112,16 +115,17 @@ def test_partition_values_are_found_by_physical_name(data_files: DataFiles) -> N
     assert data_files.rows(schema, ["part"], mapping=NAME) == [(None, "p")]
 
 
+@pytest.mark.requirements("COLMAP-15")
 def test_the_change_type_is_found_by_its_literal_name(data_files: DataFiles) -> None:
-    """COLMAP-15."""
     fields = [numbered("x", pa.int64(), 1), pa.field("_change_type", pa.string())]
     data_files.add(pa.Table.from_arrays([pa.array([1]), pa.array(["insert"])], schema=pa.schema(fields)))
     schema = StructType((mapped("id", LONG, 1), StructField("_change_type", STRING)))
     assert data_files.rows(schema, mapping=ID) == [(1, "insert")]
 
 
+@pytest.mark.requirements("SCHEMA-8")
 def test_names_are_compared_ignoring_case_at_every_level(data_files: DataFiles) -> None:
-    """SCHEMA-8: files of several writers spell names in several ways."""
+    """Files of several writers spell names in several ways."""
     data_files.add(pa.table({"ID": [1], "S": [{"INNER": 2}]}))
     data_files.add(pa.table({"s": [{"inner": 4}], "id": [3]}))
     schema = columns(id=LONG, s=StructType((StructField("Inner", LONG),)))
@@ -136,8 +140,8 @@ def test_two_columns_for_one_are_refused(data_files: DataFiles, rows: dict[str, 
         data_files.read(schema)
 
 
+@pytest.mark.requirements("COLMAP-3")
 def test_a_mapped_table_with_a_field_that_has_no_id_is_refused(data_files: DataFiles) -> None:
-    """COLMAP-3."""
     data_files.add(_file({number: f"n{number}" for number in _NUMBERS}))
     broken = StructType((StructField("id", LONG, True, {"delta.columnMapping.physicalName": "n1"}),))
     with pytest.raises(CorruptLogError, match=r"delta\.columnMapping\.id"):

@@ -45,6 +45,7 @@ f = pc.field
 _NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     ("expression", "sql"),
     [
@@ -67,7 +68,6 @@ _NOON = datetime(2024, 7, 1, 12, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_conditions_that_follow(expression: pc.Expression, sql: str) -> None:
-    """SKIP-1."""
     found = implied_predicate(parse_expression(expression), SCHEMA)
     assert found is not None and to_sql(found) == sql
 

@@ -38,6 +38,7 @@ _FIRST = dt.datetime(1, 1, 1)
 _MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 678901)
 
 
+@pytest.mark.requirements("PQ-2", "PQ-3", "NTZ-2", "UP-TW-2", "UP-TW-5")
 @pytest.mark.parametrize(
     ("stored", "values", "wanted", "expected"),
     [
@@ -81,7 +82,7 @@ _MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 678901)
 def test_a_stored_form_is_read_as_the_tables_type(
     data_files: DataFiles, stored: pa.DataType, values: list[Any], wanted: DataType, expected: list[Any] | None
 ) -> None:
-    """PQ-2, PQ-3, NTZ-2, UP-TW-2, UP-TW-5: at the top and inside of lists, maps and structs."""
+    """At the top and inside of lists, maps and structs."""
     array = pa.array(values, stored)
     places = {
         "c": array,
@@ -103,6 +104,7 @@ def test_a_stored_form_is_read_as_the_tables_type(
     assert found["s"].drop_null().to_pylist() == [{"x": value} for value in expected]
 
 
+@pytest.mark.requirements("UP-TW-5", "PQ-3")
 @pytest.mark.parametrize(
     ("stored", "values", "wanted"),
     [
@@ -129,15 +131,15 @@ def test_a_stored_form_is_read_as_the_tables_type(
 def test_what_would_change_a_value_is_refused(
     data_files: DataFiles, stored: pa.DataType, values: list[Any], wanted: DataType
 ) -> None:
-    """UP-TW-5, PQ-3."""
     path = data_files.add(pa.table({"c": pa.array(values, stored)}), version="2.6")
     with pytest.raises(CorruptLogError, match=path):
         data_files.read(columns(c=wanted))
 
 
+@pytest.mark.requirements("PQ-2")
 @pytest.mark.parametrize("stored", [pa.decimal128(9, 2), pa.decimal128(18, 2), pa.decimal128(30, 2)])
 def test_decimals_are_read_from_integers_too(data_files: DataFiles, stored: pa.DataType) -> None:
-    """PQ-2: INT32, INT64 and fixed bytes."""
+    """INT32, INT64 and fixed bytes."""
     values = [Decimal("-1.23"), None, Decimal("12.00")]
     data_files.add(pa.table({"c": pa.array(values, stored)}), store_decimal_as_integer=True)
     kinds = pq.ParquetFile(data_files.root / "part-00000.parquet").schema.column(0).physical_type
@@ -145,8 +147,9 @@ def test_decimals_are_read_from_integers_too(data_files: DataFiles, stored: pa.D
     assert data_files.rows(columns(c=DecimalType(30, 2))) == [(value,) for value in values]
 
 
+@pytest.mark.requirements("PQ-2")
 def test_old_and_far_moments_survive_int96(data_files: DataFiles) -> None:
-    """PQ-2: nanoseconds in 64 bits end in 1677 and 2262, INT96 does not."""
+    """Nanoseconds in 64 bits end in 1677 and 2262, INT96 does not."""
     micros = [-62135596800000000, -1, 0, 253402300799999999, None]
     moments = pa.array(micros, pa.timestamp("us"))
     inside = pa.array([[value] for value in micros], pa.list_(pa.timestamp("us")))
@@ -157,16 +160,18 @@ def test_old_and_far_moments_survive_int96(data_files: DataFiles) -> None:
     assert found["l"].combine_chunks().values.view(pa.int64()).to_pylist() == micros
 
 
+@pytest.mark.requirements("UP-TW-5")
 def test_files_of_a_table_may_differ_in_type(data_files: DataFiles) -> None:
-    """UP-TW-5: old files and recent ones in one result."""
+    """Old files and recent ones in one result."""
     data_files.add(pa.table({"c": pa.array([1, 2], pa.int8())}))
     data_files.add(pa.table({"c": pa.array([300], pa.int16())}))
     data_files.add(pa.table({"c": pa.array([2**40], pa.int64())}))
     assert data_files.rows(columns(c=LONG)) == [(1,), (2,), (300,), (2**40,)]
 
 
+@pytest.mark.requirements("PQ-2")
 def test_lists_with_other_inner_names_are_read(data_files: DataFiles) -> None:
-    """PQ-2: two levels, and Spark's legacy names, are tested with files of Spark."""
+    """Two levels, and Spark's legacy names, are tested with files of Spark."""
     lists = pa.array([[1, 2], [], None, [3]], pa.list_(pa.field("element", pa.int32(), False)))
     data_files.add(pa.table({"l": lists}), use_compliant_nested_type=False)
     assert data_files.rows(columns(l=ArrayType(INTEGER))) == [([1, 2],), ([],), (None,), ([3],)]

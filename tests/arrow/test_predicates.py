@@ -62,6 +62,7 @@ def _answers(predicate: Predicate, schema: StructType, array: pa.Array) -> list[
     return answer.to_pylist()
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     ("data_type", "values", "operator", "value", "expected"),
     [
@@ -102,7 +103,7 @@ def _answers(predicate: Predicate, schema: StructType, array: pa.Array) -> list[
 def test_comparisons_mean_what_they_mean_in_spark(
     data_type: DataType, values: list[Any], operator: ComparisonOperator, value: Any, expected: list[bool | None]
 ) -> None:
-    """SKIP-1: three-valued, NaN equal to itself and greater than all, signed zeros equal, numbers exact."""
+    """Three-valued, NaN equal to itself and greater than all, signed zeros equal, numbers exact."""
     array = pa.array(values, to_arrow_type(data_type))
     assert _answers(Comparison("C", operator, value), columns(c=data_type), array) == expected
 
@@ -166,8 +167,9 @@ def test_what_only_spark_can_evaluate_is_refused_and_named(
         row_filter(And((IsNotNull("c"), predicate)), columns(c=data_type))
 
 
+@pytest.mark.requirements("UP-COLL-2")
 def test_a_comparison_under_a_collation_is_refused() -> None:
-    """UP-COLL-2: bytes are not compared in the place of letters."""
+    """Bytes are not compared in the place of letters."""
     schema = StructType((StructField("c", STRING, True, {"__COLLATIONS": {"c": "icu.de"}}),))
     with pytest.raises(InvalidArgumentError, match="collation"):
         row_filter(Comparison("c", Op.EQ, "a"), schema)
@@ -205,6 +207,7 @@ _PREDICATES = st.recursive(
 )
 
 
+@pytest.mark.requirements("SKIP-1", "SKIP-2")
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(
@@ -213,7 +216,7 @@ _PREDICATES = st.recursive(
     group=st.integers(1, 4),
 )
 def test_leaving_out_row_groups_changes_no_answer(rows: list[dict[str, Any]], predicate: Predicate, group: int) -> None:
-    """SKIP-1, SKIP-2: with nulls, NaN and all of a row group null."""
+    """With nulls, NaN and all of a row group null."""
     schema = pa.schema([(item.name, to_arrow_type(item.type)) for item in _SCHEMA.fields])
     table = pa.Table.from_pylist(rows, schema=schema)
     wanted = row_filter(predicate, _SCHEMA)
@@ -252,7 +255,6 @@ def test_a_date_that_the_calendar_does_not_have_is_named(column: str, text: str)
 
 
 def test_a_local_time_before_1970_is_compared_only_where_all_sources_have_the_same_rules() -> None:
-    """READ-3."""
     schema, amsterdam, berlin = columns(t=TIMESTAMP), ZoneInfo("Europe/Amsterdam"), ZoneInfo("Europe/Berlin")
     array = pa.array([dt.datetime(1930, 6, 1, tzinfo=UTC), dt.datetime(2020, 6, 1, tzinfo=UTC)])
     for text in ("t < '1930-06-01 00:00:00'", "t IN (TIMESTAMP '1930-06-01 00:00:00')", "t >= '1850'"):

@@ -31,9 +31,10 @@ def _found(files: DataFiles, where: str, schema: StructType = _SCHEMA) -> dict[s
     return {path: list(positions) for path, positions in found.items()}
 
 
+@pytest.mark.requirements("DV-2")
 @pytest.mark.parametrize("group_rows", [100, 3, 1])
 def test_a_condition_finds_the_positions_of_live_rows(data_files: DataFiles, group_rows: int) -> None:
-    """DV-2: positions count deleted rows and those of row groups that are not read."""
+    """Positions count deleted rows and those of row groups that are not read."""
     first = data_files.add(_table(*range(10)), partition={"p": "a"}, deleted=[4], row_group_size=group_rows)
     second = data_files.add(_table(4, 5, 4), partition={"p": "b"}, row_group_size=group_rows)
     assert _found(data_files, "id BETWEEN 3 AND 5") == {first: [3, 5], second: [0, 1, 2]}
@@ -57,9 +58,10 @@ def test_a_vector_of_another_file_is_refused(data_files: DataFiles) -> None:
         _found(data_files, "id = 1")
 
 
+@pytest.mark.requirements("ROWTRK-10")
 @pytest.mark.parametrize("group_rows", [100, 3, 1])
 def test_a_scan_returns_the_live_rows_at_positions_or_all_others(data_files: DataFiles, group_rows: int) -> None:
-    """ROWTRK-10: their ids are those of their positions. A file without positions has none, or all of its rows."""
+    """Their ids are those of their positions. A file without positions has none, or all of its rows."""
     first = data_files.add(
         _table(*range(10)), deleted=[4], base_row_id=100, row_commit_version=1, row_group_size=group_rows
     )

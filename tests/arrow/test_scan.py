@@ -57,8 +57,9 @@ def _ids(count: int, start: int = 0) -> pa.Table:
 # --- what the log says ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("PART-1", "PART-3", "PART-4", "PART-5", "PART-6", "PART-7", "PART-8")
 def test_partition_values_come_from_the_log(data_files: DataFiles) -> None:
-    """PART-1, PART-3 to PART-8: of every type, whatever a column of that name in the file holds."""
+    """Of every type, whatever a column of that name in the file holds."""
     types = {
         "s": (STRING, "x", "x"),
         "e": (STRING, "", None),
@@ -84,8 +85,9 @@ def test_partition_values_come_from_the_log(data_files: DataFiles) -> None:
     }
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_files_are_left_out_by_their_exact_partition_values(data_files: DataFiles) -> None:
-    """SKIP-1: a condition on partitions is decided for whole files; this one is not even there."""
+    """A condition on partitions is decided for whole files; this one is not even there."""
     data_files.add(_ids(2), partition={"p": "a"})
     data_files.add(_ids(2, 10), partition={"p": None})
     (data_files.root / data_files.add(_ids(2, 20), partition={"p": "c"})).unlink()
@@ -95,9 +97,10 @@ def test_files_are_left_out_by_their_exact_partition_values(data_files: DataFile
     assert [row[0] for row in data_files.rows(schema, ["p"], predicate=wanted)] == [0, 1, 10, 11]
 
 
+@pytest.mark.requirements("DV-3", "DV-4", "DV-5")
 @pytest.mark.parametrize("groups", [1000, 7, 1])
 def test_deleted_rows_are_left_out_by_their_position_in_the_file(data_files: DataFiles, groups: int) -> None:
-    """DV-3, DV-4, DV-5: across row groups, and where a row group is not read at all."""
+    """Across row groups, and where a row group is not read at all."""
     deleted = {0, 6, 7, 13, 20, 21, 22, 23, 24, 25, 26, 27, 99}
     data_files.add(_ids(100), deleted=deleted, row_group_size=groups)
     data_files.add(_ids(3, 100))
@@ -109,15 +112,17 @@ def test_deleted_rows_are_left_out_by_their_position_in_the_file(data_files: Dat
     assert [row[0] for row in data_files.rows(schema, predicate=above)] == [n for n in left if n >= 21]
 
 
+@pytest.mark.requirements("DV-27")
 def test_a_deletion_vector_of_another_file_is_refused(data_files: DataFiles) -> None:
-    """DV-27: also where the log has no row count."""
+    """Also where the log has no row count."""
     path = data_files.add(_ids(3), deleted=[1, 3])
     with pytest.raises(CorruptLogError, match=path):
         data_files.read(columns(id=LONG))
 
 
+@pytest.mark.requirements("ROWTRK-10", "COLMAP-15", "DV-5")
 def test_row_ids_are_materialized_or_fresh(data_files: DataFiles) -> None:
-    """ROWTRK-10, COLMAP-15, DV-5: positions count deleted and filtered rows, over all row groups."""
+    """Positions count deleted and filtered rows, over all row groups."""
     data_files.add(_ids(6), deleted=[1], base_row_id=100, row_commit_version=3, row_group_size=2)
     moved = _ids(3, 10).append_column("_row-id-col-1", pa.array([7, None, 9], pa.int64()))
     data_files.add(
@@ -155,8 +160,9 @@ def test_columns_that_make_no_sense_are_refused(data_files: DataFiles, wrong: ob
         data_files.stream(columns(id=LONG), columns=wrong)
 
 
+@pytest.mark.requirements("SCHEMA-7")
 def test_the_schema_of_the_result_is_the_tables(data_files: DataFiles) -> None:
-    """SCHEMA-7: nullability, comments and other metadata at every level, and it is there when there is no file."""
+    """Nullability, comments and other metadata at every level, also of a table without files."""
     inner = StructField("a", INTEGER, False, {"comment": "inside"})
     schema = StructType(
         (
@@ -177,8 +183,9 @@ def test_the_schema_of_the_result_is_the_tables(data_files: DataFiles) -> None:
     assert data_files.read(schema).num_rows == 0
 
 
+@pytest.mark.requirements("UP-VOID-1", "COLMAP-10")
 def test_columns_without_data_are_null(data_files: DataFiles) -> None:
-    """UP-VOID-1, COLMAP-10: void, added later at any level, and all of them at once."""
+    """Void, added later at any level, and all of them at once."""
     rows = pa.table({"s": [{"a": 1}, None, {"a": None}], "l": [[{"a": 1}], [], None]})
     data_files.add(rows)
     within = StructType((StructField("A", LONG), StructField("b", ArrayType(STRING)), StructField("v", VOID)))
@@ -206,8 +213,9 @@ def test_blanks_that_belong_to_a_char_are_there(data_files: DataFiles) -> None:
 # --- what is wrong with files -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("LOG-10")
 def test_files_may_lie_anywhere_below_the_table(data_files: DataFiles) -> None:
-    """LOG-10: no layout is taken for granted; one file of deletion vectors serves files of several partitions."""
+    """No layout is taken for granted; one file of deletion vectors serves files of several partitions."""
     bitmaps = [encode_bitmap(positions) for positions in ([0], [1, 2])]
     content, offsets = encode_file(bitmaps)
     unique = uuid.UUID("5b0c6a2e-9e0f-4f0e-9a3e-0c5f1f0f9a11")
@@ -229,8 +237,8 @@ def test_files_may_lie_anywhere_below_the_table(data_files: DataFiles) -> None:
     assert rows == [(1, "x"), (2, "x"), (3, "x"), (0, "p"), (3, "p")]
 
 
+@pytest.mark.requirements("DEF-4")
 def test_a_default_is_no_value_of_rows_that_were_written_before_it(data_files: DataFiles) -> None:
-    """DEF-4."""
     data_files.add(_ids(2))
     schema = StructType((StructField("id", LONG), StructField("n", LONG, True, {"CURRENT_DEFAULT": "7"})))
     assert data_files.rows(schema) == [(0, None), (1, None)]
@@ -253,9 +261,10 @@ def test_a_truncated_file_is_named_and_costs_no_rows(data_files: DataFiles, frac
         data_files.read(columns(id=LONG))
 
 
+@pytest.mark.requirements("STATS-1", "STATS-3")
 @pytest.mark.parametrize("rows", [4, 9])
 def test_a_file_with_another_number_of_rows_than_was_written_is_named(data_files: DataFiles, rows: int) -> None:
-    """STATS-1, STATS-3: ``numRecords`` counts all rows, whether the bounds are tight or not."""
+    """``numRecords`` counts all rows, whether the bounds are tight or not."""
     stats = {"numRecords": 5, "tightBounds": False}
     data_files.add(_ids(5), stats=stats, deleted=[1])
     assert data_files.read(columns(id=LONG)).num_rows == 4
@@ -276,6 +285,7 @@ def test_a_page_that_contradicts_its_checksum_is_an_error(data_files: DataFiles,
         data_files.read(columns(id=LONG))
 
 
+@pytest.mark.requirements("INV-1")
 @pytest.mark.parametrize(
     ("schema", "rows", "field"),
     [
@@ -293,15 +303,16 @@ def test_a_page_that_contradicts_its_checksum_is_an_error(data_files: DataFiles,
 def test_a_null_where_none_may_be_is_an_error(
     data_files: DataFiles, schema: StructType, rows: dict[str, list[object]], field: str
 ) -> None:
-    """INV-1: consumers of the result rely on NOT NULL."""
+    """Consumers of the result rely on NOT NULL."""
     path = data_files.add(pa.table(rows))
     with pytest.raises(InvalidDataError, match=f"'{field}'") as caught:
         data_files.read(schema)
     assert path in str(caught.value)
 
 
+@pytest.mark.requirements("SCHEMA-9")
 def test_nothing_below_a_null_breaks_a_promise(data_files: DataFiles) -> None:
-    """SCHEMA-9: NOT NULL inside a struct says nothing about structs that are null."""
+    """NOT NULL inside a struct says nothing about structs that are null."""
     data_files.add(pa.table({"s": [None, {"a": 1}], "l": [None, [{"a": 2}]]}))
     inner = StructType((StructField("a", LONG, False),))
     assert data_files.rows(columns(s=inner, l=ArrayType(inner, False))) == [(None, None), ({"a": 1}, [{"a": 2}])]
@@ -314,8 +325,8 @@ def test_a_column_of_another_type_is_refused(data_files: DataFiles) -> None:
     assert path in str(caught.value)
 
 
+@pytest.mark.requirements("UP-TW-5")
 def test_an_unknown_type_change_is_refused() -> None:
-    """UP-TW-5."""
     change = {"fromType": "string", "toType": "integer"}
     schema = StructType((StructField("id", INTEGER, True, {"delta.typeChanges": [change]}),))
     with pytest.raises(UnsupportedFeatureError, match="string to integer"):
@@ -376,8 +387,9 @@ def test_large_objects_are_read_range_by_range(tmp_path: Path) -> None:
     assert store.reads == 0
 
 
+@pytest.mark.requirements("DV-5")
 def test_a_large_row_group_is_read_in_pieces(data_files: DataFiles) -> None:
-    """DV-5: positions go on from piece to piece."""
+    """Positions go on from piece to piece."""
     count = 2_500_000
     rng = np.random.default_rng(0)
     rows = pa.table({"id": np.arange(count), **{name: rng.random(count) for name in "abcdefg"}})
@@ -415,9 +427,10 @@ def test_conditions_on_columns_that_are_not_returned_are_applied(data_files: Dat
     assert first == ({"a": 1, "b": 1}, 1)
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("mapping", list(ColumnMappingMode))
 def test_columns_of_any_type_are_tested_for_null(data_files: DataFiles, mapping: ColumnMappingMode) -> None:
-    """SKIP-1: a struct of nulls is none; rows that a file without the column has are null."""
+    """A struct of nulls is none; rows that a file without the column has are null."""
     schema = StructType(
         (
             mapped("id", LONG, 1, "id"),
@@ -464,8 +477,9 @@ def test_columns_of_any_type_are_tested_for_null(data_files: DataFiles, mapping:
         assert found == [(value,) for value in expected], text
 
 
+@pytest.mark.requirements("PART-8")
 def test_what_a_file_says_of_a_partition_column_leaves_out_nothing(data_files: DataFiles) -> None:
-    """PART-8: a condition that mixes partition and data columns is not decided by a column of the file's own."""
+    """A condition that mixes partition and data columns is not decided by a column of the file's own."""
     data_files.add(pa.table({"id": [1], "p": ["theirs"]}), partition={"p": "ours"})
     predicate = Or((Comparison("p", ComparisonOperator.EQ, "ours"), Comparison("id", ComparisonOperator.EQ, 7)))
     assert data_files.rows(columns(id=LONG, p=STRING), ["p"], predicate=predicate) == [(1, "ours")]
@@ -497,8 +511,9 @@ def test_a_column_that_is_named_with_a_dot_is_no_field_of_a_struct(data_files: D
     assert data_files.rows(columns(**{"a.b": PrimitiveType("long")})) == [(1,)]
 
 
+@pytest.mark.requirements("PART-5")
 def test_moments_without_a_zone_are_those_of_the_zone_that_is_given(data_files: DataFiles) -> None:
-    """PART-5: in partition values only, and only where the text has none."""
+    """In partition values only, and only where the text has none."""
     data_files.add(_ids(1), partition={"t": "2020-07-01 00:00:00"})
     data_files.add(_ids(1), partition={"t": "2020-07-01T00:00:00Z"})
     schema = columns(id=LONG, t=TIMESTAMP)

@@ -51,10 +51,11 @@ _OLD = """
 """
 
 
+@pytest.mark.requirements("PQ-2")
 @pytest.mark.parametrize("kind", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
 @pytest.mark.parametrize("mode", ["LEGACY", "CORRECTED"])
 def test_old_dates_are_those_that_spark_reads(spark: SparkSession, tmp_path: Path, kind: str, mode: str) -> None:
-    """PQ-2: every timestamp type, in the old calendar and the one of today, from the first year to the last century."""
+    """Every timestamp type, in the old calendar and the one of today, from the first year to the last century."""
     settings = {
         "spark.sql.parquet.outputTimestampType": kind,
         "spark.sql.parquet.datetimeRebaseModeInWrite": mode,
@@ -71,8 +72,9 @@ def test_old_dates_are_those_that_spark_reads(spark: SparkSession, tmp_path: Pat
     assert found.equals(expected)
 
 
+@pytest.mark.requirements("PQ-2")
 def test_the_legacy_form_of_lists_and_decimals_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    """PQ-2: lists of two levels with their old names, decimals as fixed bytes."""
+    """Lists of two levels with their old names, decimals as fixed bytes."""
     frame = spark.sql(
         """SELECT id, IF(id = 1, NULL, array(id, id + 1)) AS l, array(IF(id = 2, NULL, id), 5) AS n,
              array(named_struct('a', id, 'b', array('x'))) AS s, map('k', array(cast(id AS decimal(7,2)))) AS m,
@@ -103,9 +105,9 @@ _SHREDDING = {
 }
 
 
+@pytest.mark.requirements("UP-VAR-1", "UP-VAR-2", "UP-VSH-1")
 @pytest.mark.parametrize("settings", [{}, _SHREDDING], ids=["plain", "shredded"])
 def test_variants_are_those_that_spark_reads(spark: SparkSession, tmp_path: Path, settings: dict[str, str]) -> None:
-    """UP-VAR-1, UP-VAR-2, UP-VSH-1."""
     texts = spark.createDataFrame([(number, text) for number, text in enumerate(_VARIANTS)], "id long, text string")
     more = spark.sql(
         """SELECT 100 AS id, to_variant_object(named_struct('a', 7, 'd', DATE '0001-01-01', 'e', 1.250BD, 'f', 1.5F,

@@ -35,12 +35,12 @@ def _places(case: StoredType) -> dict[str, tuple[pa.Array, DataType, list[Any]]]
     return places
 
 
+@pytest.mark.requirements("PQ-2", "DV-2")
 @pytest.mark.parametrize("case", STORED_TYPES, ids=lambda case: case.name)
 @pytest.mark.parametrize("with_arrow_schema", [True, False])
 def test_a_stored_type_is_read_with_conditions_and_without_deleted_rows(
     data_files: DataFiles, case: StoredType, with_arrow_schema: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PQ-2, DV-2, READ-3."""
     places = _places(case)
     schema = columns(i=LONG, **{name: kind for name, (_, kind, _) in places.items()})
     content = pa.table({"i": [0, 1, 2], **{name: array for name, (array, _, _) in places.items()}})

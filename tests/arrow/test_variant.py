@@ -27,6 +27,7 @@ def _primitive(kind: int, content: bytes = b"") -> bytes:
     return bytes([kind << 2]) + content
 
 
+@pytest.mark.requirements("UP-VAR-1")
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -62,7 +63,6 @@ def _primitive(kind: int, content: bytes = b"") -> bytes:
     ],
 )  # fmt: skip
 def test_bytes_of_the_specification_become_json(value: bytes, text: str) -> None:
-    """UP-VAR-1."""
     assert variant_to_json(KEYS, value) == text
 
 
@@ -119,8 +119,9 @@ _VARIANT = pa.struct({"metadata": pa.binary(), "value": pa.binary()})
 _ONE = {"metadata": EMPTY, "value": b"\x0c\x01"}
 
 
+@pytest.mark.requirements("UP-VAR-2")
 def test_variants_at_every_level_become_json(data_files: DataFiles) -> None:
-    """UP-VAR-2: as rows they are structs of two parts; a struct leaves out what is null, a list does not."""
+    """As rows they are structs of two parts; a struct leaves out what is null, a list does not."""
     null = {"metadata": EMPTY, "value": b"\x00"}
     inner = pa.struct({"v": _VARIANT, "n": pa.int64()})
     table = pa.table(
@@ -169,6 +170,7 @@ _MOMENT = dt.datetime(2020, 1, 2, 3, 4, 5, 600000)
 _ITEM = pa.struct([("value", pa.binary()), ("typed_value", pa.int64())])
 
 
+@pytest.mark.requirements("UP-VSH-1")
 @pytest.mark.parametrize(
     ("typed", "value", "text"),
     [
@@ -195,7 +197,7 @@ _ITEM = pa.struct([("value", pa.binary()), ("typed_value", pa.int64())])
     ],
 )  # fmt: skip
 def test_typed_values_are_put_back(typed: pa.DataType, value: Any, text: str) -> None:
-    """UP-VSH-1: next to values that did not fit the type, and to no variant at all."""
+    """Next to values that did not fit the type, and to no variant at all."""
     assert _shredded(typed, [(None, value), (b"\x0c\x05", None), None]) == [text, "5", None]
 
 
@@ -203,8 +205,9 @@ def _field(value: bytes | None = None, typed: Any = None) -> dict[str, Any]:
     return {"value": value, "typed_value": typed}
 
 
+@pytest.mark.requirements("UP-VSH-1")
 def test_objects_are_merged_from_typed_and_other_fields() -> None:
-    """UP-VSH-1: some fields typed, some in ``value``, some absent, in the order of their names; deep as well."""
+    """Some fields typed, some in ``value``, some absent, in the order of their names; deep as well."""
     inner = pa.struct([("value", pa.binary()), ("typed_value", pa.int64())])
     deep = pa.struct([("value", pa.binary()), ("typed_value", pa.struct({"x": inner}))])
     typed = pa.struct({"z": inner, "d": deep})
@@ -232,6 +235,7 @@ def test_shredded_variants_that_make_no_sense_are_errors(typed: pa.DataType, row
         _shredded(typed, [row])
 
 
+@pytest.mark.requirements("UP-VSH-1")
 @settings(deadline=None)
 @given(
     rows=st.lists(
@@ -241,7 +245,7 @@ def test_shredded_variants_that_make_no_sense_are_errors(typed: pa.DataType, row
     many=st.integers(0, 300),
 )
 def test_any_object_survives_shredding(rows: list[dict[str, int | None] | None], many: int) -> None:
-    """UP-VSH-1: also objects and lists of more than 255 entries."""
+    """Also objects and lists of more than 255 entries."""
     typed = pa.struct({**dict.fromkeys("abcd", _ITEM), "list": pa.struct({"typed_value": pa.list_(_ITEM)})})
     cells: list[Any] = []
     for row in rows:

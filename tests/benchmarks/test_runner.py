@@ -34,8 +34,9 @@ def _run(home: Path, tasks: tuple[str, ...], engines: tuple[str, ...], extra: tu
     return [[cell.strip() for cell in row] for row in rows]
 
 
+@pytest.mark.requirements("CACHE-4", "SKIP-1")
 def test_the_runner_prints_ratios_to_deltalake_for_all_tasks_without_spark(tmp_path: Path) -> None:
-    """CACHE-4, SKIP-1: every such task runs in both engines that know it."""
+    """Every such task runs in both engines that know it."""
     rows = _run(tmp_path / "home", _WITHOUT_SPARK, ("ours", "deltalake"))
     found = {(row[0], row[1]): row for row in rows}
     assert {task for task, engine in found if engine == "ours"} == set(_WITHOUT_SPARK)
@@ -49,29 +50,31 @@ def test_the_runner_prints_ratios_to_deltalake_for_all_tasks_without_spark(tmp_p
     assert found["snapshot_checkpoint", "ours"][4] == "1.00"
 
 
+@pytest.mark.requirements("CM-C1", "CM-C3", "LIST-2")
 @pytest.mark.exhaustive
 def test_the_runner_commits_beside_deltalake_and_every_commit_is_there(tmp_path: Path) -> None:
-    """CM-C1, CM-C3, LIST-2: a run in which a commit is missing fails."""
+    """A run in which a commit is missing fails."""
     tasks = ("commit_staged", "commit_inline", "commit_put_if_absent", "refresh_cached", "one_row_appends")
     rows = _run(tmp_path / "home", tasks, ("ours", "deltalake"))
     assert {(row[0], row[1]) for row in rows} == {*((task, "ours") for task in tasks), ("one_row_appends", "deltalake")}
     assert all(float(row[3]) > 0 for row in rows)
 
 
+@pytest.mark.requirements("CM-C1", "CM-C15")
 @pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_the_runner_commits_to_a_server_near_and_far(tmp_path: Path) -> None:
-    """CM-C1, CM-C15: the way to the server is longer than any commit without it."""
+    """The way to the server is longer than any commit without it."""
     rows = _run(tmp_path / "home", ("commit_staged", "refresh_cached"), ("ours-postgres", "ours-postgres-far"))
     walls = {(row[0], row[1]): float(row[3]) for row in rows}
     assert len(walls) == 4
     assert all(walls[task, "ours-postgres-far"] > 0.01 for task in ("commit_staged", "refresh_cached"))
 
 
+@pytest.mark.requirements("SKIP-1", "DV-1")
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
-    """SKIP-1, DV-1."""
     rows = _run(tmp_path / "home", ("scan", "scan_partition", "scan_deleted", "one_row_append"), ("spark", "ours"))
     tasks = {(row[0], row[1]) for row in rows}
     assert tasks == {
@@ -89,9 +92,10 @@ def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
     assert [(row[0], row[2]) for row in rows] == [(task, "2") for task in tasks]
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.exhaustive
 def test_the_runner_filters_plans_and_joins_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
-    """SKIP-1: the tables of small files have 1 and 100 files."""
+    """The tables of small files have 1 and 100 files."""
     tasks = ("late_filter_many", "early_filter_many", "plan_cold", "join_pruning", "frame_memory")
     rows = _run(tmp_path / "home", tasks, ("spark", "ours"), ("--frames", "20"))
     only_ours = {"early_filter_many", "frame_memory"}
@@ -107,9 +111,10 @@ def test_the_runner_filters_plans_and_joins_with_plain_spark_and_with_ours(tmp_p
     assert {"heap_growth", "python_growth"} <= set(memory)
 
 
+@pytest.mark.requirements("DML-4", "OPT-5")
 @pytest.mark.exhaustive
 def test_the_runner_changes_rows_and_all_engines_end_with_the_same(tmp_path: Path) -> None:
-    """DML-4, OPT-5: by rewriting files and by deletion vectors; number of rows and sums are equal."""
+    """By rewriting files and by deletion vectors; number of rows and sums are equal."""
     verbs = ("delete", "update", "merge", "merge_scattered", "merge_range")
     tasks = (
         *(f"{way}_{verb}" for verb in verbs for way in ("rewrite", "vector")),
@@ -129,8 +134,9 @@ def test_the_runner_changes_rows_and_all_engines_end_with_the_same(tmp_path: Pat
     assert all(answers[f"vector_{verb}"] == answers[f"rewrite_{verb}"] for verb in verbs)
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_the_report_has_every_bar_and_every_run(tmp_path: Path) -> None:
-    """SKIP-1: the first query of a process, without Spark; the page loads nothing."""
+    """The first query of a process, without Spark; the page loads nothing."""
     rows = _run(tmp_path / "home", ("first_query", "list_partition"), ("ours", "deltalake"))
     assert [(row[0], row[1]) for row in rows] == [
         (task, engine) for task in ("first_query", "list_partition") for engine in ("ours", "deltalake")

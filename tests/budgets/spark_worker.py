@@ -41,10 +41,10 @@ def main(jars: str, endpoint: str, bucket: str) -> None:
         with connect(
             f"sqlite:///{home}/catalog.db", warehouse=f"s3://{bucket}/spark", storage_options=options, spark=spark
         ) as lake:
-            lake.allow("main.s", "DATA_REORGANIZATION", "a test")
+            lake.maintenance.set_policy("main.s", "DATA_REORGANIZATION", reason="a test")
             for mode in MODES:
                 table = lake.create_table(f"main.s.{mode}", one.schema)
-                lake.set_commit_mode(f"main.s.{mode}", mode)
+                lake.settings.set_commit_mode(f"main.s.{mode}", mode)
                 table.append(one)
                 run(f"append of 1 row, {mode}", lake, lambda table=table: table.append(one))
             table = lake.create_table("main.s.many", one.schema)
@@ -57,7 +57,7 @@ def main(jars: str, endpoint: str, bucket: str) -> None:
             )
             run("read of 4 files", lake, lambda: table.to_df().collect())
             for operation, work in {
-                "merge of 2 rows into 4 files": lambda: table.merge(changes, on=["id"]),
+                "merge of 2 rows into 4 files": lambda: table.upsert(changes, on=["id"]),
                 "delete of 1 row of 5 files": lambda: table.delete("id = 3"),
                 "optimize of 5 files": table.optimize,
             }.items():

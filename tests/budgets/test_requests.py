@@ -48,8 +48,8 @@ def test_operations_without_spark_send_what_their_budgets_say(measured: Measurem
     assert deviations(measured.counts(), budgets()) == []
 
 
+@pytest.mark.requirements("LOG-5")
 def test_commits_and_refreshes_list_nothing_and_publish_by_one_creation(measured: Measurement) -> None:
-    """LOG-5"""
     named = [name for name in measured.all if name.startswith(("commit", "refresh", "publish"))]
     assert len(named) > 15
     for name in named:

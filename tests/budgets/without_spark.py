@@ -90,7 +90,7 @@ class Operations:
                 self.measurement.run(operation, lake, lambda adds=adds: commit(table, adds))
 
     def publish(self) -> None:
-        with self.open(publish_delay_seconds=1000) as lake:
+        with self.open(publish_delay=datetime.timedelta(seconds=1000)) as lake:
             table = make_table(lake, "main.t.published", "inline")
             commit(table, write_data_files(table, 1))
             self.measurement.run_alone("publish 1 inline commit", table.post_commit.publication.flush)
@@ -167,7 +167,7 @@ def put_old_objects(location: str, count: int) -> None:
 
 def make_table(lake: Connection, name: str, mode: str) -> Table:
     lake.create_table(name, SCHEMA)
-    lake.set_commit_mode(name, mode)
+    lake.settings.set_commit_mode(name, mode)
     return lake.table(name).table
 
 

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import Privilege, Role
-from cm_delta_dagster.catalog.approvals import ApprovalState
+from cm_delta_dagster.catalog.holds import HoldState
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -49,8 +49,8 @@ def test_names_stay_those_of_roles_or_of_users(migrated: SqlCatalog) -> None:
     columns, keep = migrated.commit_rules.commit_rules()
     assert (columns.arguments, keep.arguments) == ({"principals": ("everything", "report_reader", "public")}, {})
     assert migrated.maintenance_policies.maintenance_rules()[0].conditions.principals == ("pipelines", "report_reader")
-    (waiting,) = migrated.approvals.approvals()
-    assert (waiting.requested_by, waiting.state) == ("load_orders", ApprovalState.PENDING)
+    (waiting,) = migrated.holds.holds()
+    assert (waiting.requested_by, waiting.state) == ("load_orders", HoldState.PENDING)
     assert {entry.principal for entry in migrated.feed.feed(after=0, limit=99)} == {"lake_owner", "load_orders"}
 
 
@@ -93,7 +93,7 @@ def test_a_request_covers_the_same_rules(old_url: str) -> None:
     with SqlCatalog(old_url, now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
         catalog.registry.list_tables()
     with engine.begin() as connection:
-        rules = connection.execute(sa.text("SELECT rules FROM cm_delta_approvals")).scalar_one()
+        rules = connection.execute(sa.text("SELECT rules FROM cm_delta_held_commits")).scalar_one()
         arguments = connection.execute(
             sa.text("SELECT arguments FROM cm_delta_commit_rules WHERE name = 'columns'")
         ).scalar_one()

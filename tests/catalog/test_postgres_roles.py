@@ -7,19 +7,19 @@ import pytest
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import CallerSource, Privilege
-from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import migrate
 from cm_delta_dagster.catalog.sql.database.migrations import from_0013
-from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, METADATA, NAMESPACES
+from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, HELD_COMMITS, METADATA, NAMESPACES, TOKENS
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError, PermissionDeniedError
 from tests.contracts.catalog_bench import NAME, OTHER, create
 from tests.support.commit_builder import ADD, REMOVE, commit_of
 from tests.support.database_roles import create_role, raw_client, url_as
+from tests.support.holds import hold_one
 from tests.support.old_catalogs import NOW_MS, make_old_postgres_catalog
 
 pytestmark = pytest.mark.postgres
@@ -49,9 +49,9 @@ def test_a_role_with_the_documented_rights_writes(postgres_url: str) -> None:
         owner.access.grant([Privilege.OWN], "main", writer)
         with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://w") as catalog:
             assert isinstance(catalog.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
-            kept = catalog.coordinator.request_approval(table_id, commit_of(2, REMOVE), ApprovalRequest(intent="{}"))
+            kept = hold_one(catalog, table_id, commit_of(2, REMOVE))
             assert kept is not None
-            catalog.approvals.reject_approval(kept.approval_id, reason="no")
+            catalog.holds.reject_hold(kept.hold_id, reason="no")
             lease = catalog.leases.acquire_maintenance_lease(
                 table_id, MaintenanceKind.CHECKPOINT, owner="run", duration_ms=1000
             )
@@ -122,6 +122,10 @@ _ENFORCEMENT = sa.text(
 )
 _RESTRICTED = sa.text("SELECT relname FROM pg_class WHERE relrowsecurity")
 
+_UNRESTRICTED = sa.text(
+    "SELECT relname FROM pg_class WHERE NOT relrowsecurity AND relkind = 'r' AND relname LIKE 'cm!_delta!_%' ESCAPE '!'"
+)
+
 
 def of_database(url: str, query: sa.TextClause) -> list[str]:
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
@@ -141,13 +145,20 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
         ):
             catalog.registry.list_tables()
         assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)
-    tables = METADATA.tables.keys() - {NAMESPACES.name, APPLICATION_IDS.name}  # The migration creates them.
+    tables = METADATA.tables.keys() - {
+        NAMESPACES.name,
+        APPLICATION_IDS.name,
+        TOKENS.name,
+        HELD_COMMITS.name,
+    }  # The migration creates them.
+    approvals = of_database(postgres_url, sa.text("SELECT count(*) FROM cm_delta_approvals"))
     counts = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in tables}
     with SqlCatalog(url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: NOW_MS) as owner:
         assert owner.registry.list_tables() == (NAME, STAFF)
         assert of_database(postgres_url, _ENFORCEMENT) == [] == of_database(postgres_url, _RIGHTS)
         after = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in tables}
         assert after == counts
+        assert of_database(postgres_url, sa.text(f"SELECT count(*) FROM {HELD_COMMITS.name}")) == approvals
         caller = owner.access.whoami()
         assert caller.grants_enabled and caller.principal == roles["lake_owner"]
         assert [one.name for one in owner.commit_rules.commit_rules("main.sales")] == ["columns", "keep"]
@@ -155,7 +166,7 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
         assert {one.name: one.members for one in owner.access.roles()} == dict(
             zip(("pipelines", "everything"), principals, strict=True)
         )
-        (waiting,) = owner.approvals.approvals()
+        (waiting,) = owner.holds.holds()
         assert waiting.requested_by == roles["load_orders"]
         assert [one.version for one in owner.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
     with SqlCatalog(writer) as catalog, pytest.raises(PermissionDeniedError, match="permission denied for table"):
@@ -169,15 +180,18 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
             catalog.coordinator.commit(staff, commit_of(2, ADD))
 
 
-def test_no_role_keeps_rights_that_policies_restricted(postgres_url: str) -> None:
-    """Rights on tables or columns, also those that a role with the grant option gave to another one."""
+def test_no_role_keeps_rights_on_tables_of_a_catalog_that_enforced_grants(postgres_url: str) -> None:
+    """Rights on tables or columns, also those that another role gave with the grant option, and on tables without policies."""
     roles = make_old_postgres_catalog(postgres_url, "0013", rename_rows=True)
     analyst, clerk, auditor = (create_role(postgres_url, name) for name in ("analyst", "clerk", "auditor"))
     restricted = re.findall(r"cm_delta_\w+", " ".join(of_database(postgres_url, _RESTRICTED)))
     assert {"cm_delta_tables", "cm_delta_commits"} <= set(restricted)
+    unrestricted = re.findall(r"cm_delta_\w+", " ".join(of_database(postgres_url, _UNRESTRICTED)))
+    assert "cm_delta_grants" in unrestricted
     with raw_client(postgres_url, roles["lake_owner"]) as client:
         client.execute(f"GRANT SELECT, UPDATE, DELETE ON {', '.join(restricted)} TO {analyst} WITH GRANT OPTION")
         client.execute(f"GRANT SELECT (table_id), UPDATE (table_id) ON cm_delta_tables TO {auditor}")
+        client.execute(f"GRANT SELECT, INSERT ON {', '.join(unrestricted)} TO {auditor} WITH GRANT OPTION")
     with raw_client(postgres_url, analyst) as client:
         client.execute(f"GRANT SELECT, DELETE ON {', '.join(restricted)} TO {clerk}")
         assert client.execute("DELETE FROM cm_delta_commits").rowcount == 0, "policies let it delete no row"
@@ -185,7 +199,12 @@ def test_no_role_keeps_rights_that_policies_restricted(postgres_url: str) -> Non
         assert owner.registry.list_tables() == (NAME, STAFF)
     assert of_database(postgres_url, _RIGHTS) == []
     for role in (analyst, clerk, auditor):
-        for statement in ("SELECT table_id FROM cm_delta_tables", "DELETE FROM cm_delta_commits"):
+        for statement in (
+            "SELECT table_id FROM cm_delta_tables",
+            "DELETE FROM cm_delta_commits",
+            "SELECT grantee FROM cm_delta_grants",
+            "INSERT INTO cm_delta_grants VALUES ('clerk', '*', 'own', 'clerk', 0)",
+        ):
             with (
                 raw_client(postgres_url, role) as client,
                 pytest.raises(Exception, match="permission denied for table"),

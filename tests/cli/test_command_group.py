@@ -31,7 +31,9 @@ def run(*arguments: str, **variables: str) -> Result:
     return CliRunner().invoke(main, arguments, env=variables)
 
 
-@pytest.mark.parametrize("command", ["tables", "policy show", "orphan-files --warehouse s3://b/w"])
+@pytest.mark.parametrize(
+    "command", ["tables", "maintenance list-policies", "maintenance orphan-files --warehouse s3://b/w"]
+)
 @pytest.mark.parametrize("option", ["--storage-option", "--catalog"])
 def test_an_option_after_the_command_is_shown_its_place(command: str, option: str) -> None:
     refused = run(*command.split(), option, "key=a")
@@ -48,7 +50,7 @@ def test_another_unknown_option_is_an_error_of_click() -> None:
     [
         ("vacuum", "`cm-delta sql 'VACUUM catalog.schema.table'`"),
         ("compact", "`cm-delta sql 'OPTIMIZE catalog.schema.table'`"),
-        ("clean-log", "in Python: table.clean_log()"),
+        ("clean-log", "in Python: table.maintenance.clean_log()"),
     ],
 )
 def test_maintenance_is_shown_its_place(command: str, call: str) -> None:
@@ -58,23 +60,25 @@ def test_maintenance_is_shown_its_place(command: str, call: str) -> None:
 
 def test_an_unknown_command_lists_the_commands() -> None:
     refused = run("table")
-    assert refused.exit_code == 2 and "orphan-files" in refused.output and "spark-jars" in refused.output
+    assert refused.exit_code == 2 and "maintenance" in refused.output and "spark-jars" in refused.output
 
 
 def test_a_purge_needs_no_warehouse_to_show_its_plan(url: str) -> None:
-    assert run("--catalog", url, "purge").output == "0 tables would be purged; nothing was deleted.\n"
-    refused = run("--catalog", url, "purge", "--apply")
+    assert run("--catalog", url, "maintenance", "purge").output == "0 tables would be purged; nothing was deleted.\n"
+    refused = run("--catalog", url, "maintenance", "purge", "--apply")
     assert refused.exit_code == 2 and "--apply needs --warehouse" in refused.output
 
 
 def test_orphan_files_of_a_misspelled_warehouse_are_an_error(url: str, tmp_path: Path) -> None:
-    refused = run("--catalog", url, "orphan-files", "--warehouse", f"{tmp_path}/werehouse")
+    refused = run("--catalog", url, "maintenance", "orphan-files", "--warehouse", f"{tmp_path}/werehouse")
     assert refused.exit_code == 1
     assert f"There is no object at file://{tmp_path}/werehouse. Check the spelling" in refused.output
 
 
 def test_a_warehouse_without_its_scheme_is_named(url: str) -> None:
-    refused = run("--catalog", url, "--storage-option", "key=a", "orphan-files", "--warehouse", "lakedep/x")
+    refused = run(
+        "--catalog", url, "--storage-option", "key=a", "maintenance", "orphan-files", "--warehouse", "lakedep/x"
+    )
     assert "lakedep/x is a local directory" in refused.output and "such as s3://" in refused.output
 
 

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.cli import commands
-from cm_delta_dagster.cli.command_table import MODULES, summaries
+from cm_delta_dagster.cli.command_table import GROUPS, PLACES, commands_of, summaries
 from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.cli.moved_commands import MOVED_COMMANDS
+from tests.support.public_classes import NAMESPACES
 
 LOADED = """
 import json, sys
@@ -25,17 +28,50 @@ finally:
 """
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_the_table_reads_the_help_of_each_command_from_its_source(name: str) -> None:
-    context = click.Context(main)
-    command = main.get_command(context, name)
+@pytest.mark.parametrize("words", sorted(PLACES))
+def test_the_table_reads_the_help_of_each_command_from_its_source(words: str) -> None:
+    group, _, name = words.rpartition(" ")
+    command = _command(words)
     assert command is not None and command.name == name
-    assert inspect.cleandoc(command.help or "") == summaries()[name]
+    assert inspect.cleandoc(command.help or "") == summaries(group)[name]
+
+
+def _command(words: str) -> click.Command | None:
+    """The command of these words; None if there is none."""
+    command: click.Command | None = main
+    for word in words.split():
+        command = command.get_command(click.Context(command), word) if isinstance(command, click.Group) else None
+    return command
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED_COMMANDS.items())
+def test_an_old_command_is_an_error_that_names_the_new_one(old: str, new: str) -> None:
+    """The old words mean nothing else, and the new ones are a command that has the options."""
+    assert _command(old) is None
+    refused = CliRunner().invoke(main, [*old.split(), "main.sales.orders", "--apply"])
+    assert refused.exit_code == 2 and refused.output.endswith(f"There is no command {old!r}. Write `cm-delta {new}`.\n")
+    words, _, option = new.partition(" --")
+    command = _command(words)
+    assert command is not None
+    assert not option or any(f"--{option}" in parameter.opts for parameter in command.params)
+
+
+def test_the_groups_are_the_namespaces_of_a_connection() -> None:
+    assert set(GROUPS) == set(NAMESPACES) and all(commands_of(group) for group in GROUPS)
+
+
+def test_the_help_of_the_program_fits_on_one_screen() -> None:
+    lines = CliRunner().invoke(main, ["--help"]).output.splitlines()
+    commands, groups = (
+        next(n for n, line in enumerate(lines) if line.startswith(start)) for start in ("Commands", "Groups")
+    )
+    assert len(lines) <= 50 and commands < groups
+    assert [line.split()[0] for line in lines[groups + 1 :]] == list(GROUPS)
 
 
 def test_every_module_of_commands_is_in_the_table() -> None:
     names = {module.name for module in pkgutil.iter_modules(commands.__path__)}
-    assert {f"{commands.__name__}.{name}" for name in names} == set(MODULES.values())
+    assert {f"{commands.__name__}.{name}" for name in names} == {place.module for place in PLACES.values()}
 
 
 def _modules_of(*arguments: str) -> set[str]:

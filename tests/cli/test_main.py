@@ -66,11 +66,11 @@ def test_tables_are_listed(url: str) -> None:
 
 
 RULES = [
-    ("policy", "deny", "{}", "CHECKPOINT"),
-    ("policy", "allow", "{}", "CHECKPOINT"),
-    ("rules", "add", "{}", "append_only"),
-    ("grant", "read", "{}", "bob"),
-    ("commit-mode", "set", "{}", "inline"),
+    ("maintenance", "set-policy", "--deny", "{}", "CHECKPOINT"),
+    ("maintenance", "set-policy", "{}", "CHECKPOINT"),
+    ("rules", "set", "{}", "append_only"),
+    ("access", "grant", "read", "{}", "bob"),
+    ("settings", "set-commit-mode", "{}", "inline"),
 ]
 
 
@@ -102,7 +102,7 @@ def test_a_rule_for_a_scope_that_does_not_exist_is_refused_unless_its_tables_are
 
 
 def test_a_reset_without_a_rule_is_a_warning(url: str) -> None:
-    assert "no rule for CHECKPOINT at main" in run(url, "policy", "reset", "main", "CHECKPOINT").stderr
+    assert "no rule for CHECKPOINT at main" in run(url, "maintenance", "remove-policy", "main", "CHECKPOINT").stderr
 
 
 @pytest.mark.parametrize(
@@ -110,15 +110,15 @@ def test_a_reset_without_a_rule_is_a_warning(url: str) -> None:
     [
         ("tables",),
         ("commits", str(NAME)),
-        ("policy", "show"),
-        ("policy", "allow", "main", "CHECKPOINT"),
-        ("policy", "reset", "main", "CHECKPOINT"),
+        ("maintenance", "list-policies"),
+        ("maintenance", "set-policy", "main", "CHECKPOINT"),
+        ("maintenance", "remove-policy", "main", "CHECKPOINT"),
         ("doctor", str(NAME)),
         ("drop", str(NAME)),
         ("undrop", str(NAME)),
         ("rename", str(NAME), "main.sales.other"),
-        ("purge", "--warehouse", "memory://w", "--apply"),
-        ("orphan-files", "--warehouse", "memory://w"),
+        ("maintenance", "purge", "--warehouse", "memory://w", "--apply"),
+        ("maintenance", "orphan-files", "--warehouse", "memory://w"),
     ],
 )
 def test_a_mistyped_url_creates_no_database(tmp_path: Path, arguments: tuple[str, ...]) -> None:
@@ -142,12 +142,12 @@ def test_the_version_is_shown() -> None:
     assert CliRunner().invoke(main, ["--version"]).output == f"cm-delta, version {__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["allow", "deny", "reset"])
+@pytest.mark.parametrize("command", ["set-policy", "remove-policy"])
 def test_kinds_are_valid_in_any_case(url: str, command: str) -> None:
-    text = " ".join(CliRunner().invoke(main, ["policy", command, "--help"]).output.split())
+    text = " ".join(CliRunner().invoke(main, ["maintenance", command, "--help"]).output.split())
     assert all(kind.value in text and kind.value.lower() not in text for kind in MaintenanceKind)
     for kind in ("data_cleanup", "Data_Cleanup", "DATA_CLEANUP"):
-        assert "DATA_CLEANUP" in run(url, "policy", command, "main", kind).stdout
+        assert "DATA_CLEANUP" in run(url, "maintenance", command, "main", kind).stdout
 
 
 def test_commits_are_listed_newest_first_with_their_state(url: str) -> None:
@@ -160,21 +160,26 @@ def test_commits_are_listed_newest_first_with_their_state(url: str) -> None:
     assert [line.split()[0] for line in everything[2:]] == ["2", "1", "0"]
 
 
+@pytest.mark.requirements("CM-M4", "CM-M5")
 def test_policy_is_set_shown_and_reset(url: str) -> None:
-    """CM-M4, CM-M5"""
-    assert run(url, "policy", "allow", "main", "data_cleanup", "--reason", "nightly").exit_code == 0
-    assert run(url, "policy", "deny", "main.sales", "DATA_CLEANUP").exit_code == 0
-    assert "allowed DATA_CLEANUP main - nightly" in table_of(run(url, "policy", "show"))
-    assert "denied DATA_CLEANUP main.sales " in table_of(run(url, "policy", "show", str(NAME)))
-    assert run(url, "policy", "deny", "other", "DATA_CLEANUP", "--reason", "elsewhere", "--future").exit_code == 0
+    assert run(url, "maintenance", "set-policy", "main", "data_cleanup", "--reason", "nightly").exit_code == 0
+    assert run(url, "maintenance", "set-policy", "--deny", "main.sales", "DATA_CLEANUP").exit_code == 0
+    assert "allowed DATA_CLEANUP main - nightly" in table_of(run(url, "maintenance", "list-policies"))
+    assert "denied DATA_CLEANUP main.sales " in table_of(run(url, "maintenance", "list-policies", str(NAME)))
+    assert (
+        run(
+            url, "maintenance", "set-policy", "--deny", "other", "DATA_CLEANUP", "--reason", "elsewhere", "--future"
+        ).exit_code
+        == 0
+    )
     for scope in ("main", "main.sales"):
-        of_scope = run(url, "policy", "show", scope)
+        of_scope = run(url, "maintenance", "list-policies", scope)
         assert of_scope.exit_code == 0 and "Without a rule" in of_scope.output
         assert "DATA_CLEANUP main - nightly" in table_of(of_scope) and "elsewhere" not in of_scope.output
         assert "denied DATA_CLEANUP main.sales" in table_of(of_scope)
-    assert "main.sales" not in run(url, "policy", "show", "main.stock").output
-    assert run(url, "policy", "reset", "main.sales", "DATA_CLEANUP").exit_code == 0
-    assert "allowed DATA_CLEANUP main nightly" in table_of(run(url, "policy", "show", str(NAME)))
+    assert "main.sales" not in run(url, "maintenance", "list-policies", "main.stock").output
+    assert run(url, "maintenance", "remove-policy", "main.sales", "DATA_CLEANUP").exit_code == 0
+    assert "allowed DATA_CLEANUP main nightly" in table_of(run(url, "maintenance", "list-policies", str(NAME)))
     with SqlCatalog(url) as catalog:
         assert catalog.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
         assert not catalog.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.DATA_REORGANIZATION).allowed
@@ -185,9 +190,9 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
     [
         (("commits", "main.sales.none"), "no table main.sales.none"),
         (("commits", "orders"), "not a table name"),
-        (("policy", "show", "main.sales.none"), "no table main.sales.none"),
-        (("policy", "allow", "a/b", "CHECKPOINT", "--future"), "cannot be part of a name"),
-        (("policy", "allow", "main", "EVERYTHING"), "DATA_CLEANUP"),
+        (("maintenance", "list-policies", "main.sales.none"), "no table main.sales.none"),
+        (("maintenance", "set-policy", "a/b", "CHECKPOINT", "--future"), "cannot be part of a name"),
+        (("maintenance", "set-policy", "main", "EVERYTHING"), "DATA_CLEANUP"),
     ],
 )
 def test_errors_are_messages_without_a_stack_trace(url: str, arguments: tuple[str, ...], message: str) -> None:
@@ -255,38 +260,40 @@ def test_a_table_is_renamed_dropped_restored_and_purged(lake_url: str, tmp_path:
     assert run(lake_url, "tables").output == ""
     assert "is restored" in run(lake_url, "undrop", "main.sales.old").output
     assert run(lake_url, "drop", "main.sales.old").exit_code == 0
-    purge = ("purge", "main", "--warehouse", warehouse)
+    purge = ("maintenance", "purge", "main", "--warehouse", warehouse)
     assert "0 tables would be purged; nothing was deleted.\n" in run(lake_url, *purge).output
-    denied = run(lake_url, *purge, "--days", "0", "--apply")
+    denied = run(lake_url, *purge, "--retention", "0 days", "--apply")
     assert "denied main.sales.old" in table_of(denied) and "Purged 0 tables" in denied.output
-    assert run(lake_url, "policy", "allow", "main", "table_purge").exit_code == 0
-    shown = run(lake_url, *purge, "--days", "0")
+    assert run(lake_url, "maintenance", "set-policy", "main", "table_purge").exit_code == 0
+    shown = run(lake_url, *purge, "--retention", "0 days")
     assert "delete main.sales.old" in table_of(shown) and list(tmp_path.rglob("*.json")) != []
-    elsewhere = run(lake_url, "purge", "--warehouse", f"{tmp_path}/elsewhere", "--days", "0", "--apply")
+    elsewhere = run(
+        lake_url, "maintenance", "purge", "--warehouse", f"{tmp_path}/elsewhere", "--retention", "0 days", "--apply"
+    )
     assert elsewhere.exit_code != 0 and "managed root" in elsewhere.output
-    assert "Purged 1 table:" in run(lake_url, *purge, "--days", "0", "--apply").output
+    assert "Purged 1 table:" in run(lake_url, *purge, "--retention", "0 days", "--apply").output
     assert [path.name for path in Path(warehouse).rglob("*") if path.is_file()] == ["_cm_delta_warehouse.json"]
     assert run(lake_url, "undrop", "main.sales.old").exit_code != 0
-    assert run(lake_url, "orphan-files", "--warehouse", warehouse).output.startswith("0 locations")
+    assert run(lake_url, "maintenance", "orphan-files", "--warehouse", warehouse).output.startswith("0 locations")
     late = Path(warehouse) / "main" / "sales" / "orders-1" / "part.parquet"
     late.parent.mkdir(parents=True)
     late.write_bytes(b"rows")
-    shown = table_of(run(lake_url, "orphan-files", "--warehouse", warehouse))
+    shown = table_of(run(lake_url, "maintenance", "orphan-files", "--warehouse", warehouse))
     assert f"file://{late.parent} 1 4 bytes" in shown and "1 location " in shown
 
 
 def test_the_commit_mode_is_set_shown_and_reset(lake_url: str) -> None:
-    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
-    chosen = run(lake_url, "commit-mode", "set", "main", "auto", "--inline-max-bytes", "100")
+    assert run(lake_url, "settings", "list-commit-modes", str(NAME)).output == "staged\n"
+    chosen = run(lake_url, "settings", "set-commit-mode", "main", "auto", "--inline-max-bytes", "100")
     assert (chosen.exit_code, chosen.output) == (0, "The commit mode of main is auto:100.\n")
-    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "auto:100\n"
+    assert run(lake_url, "settings", "list-commit-modes", str(NAME)).output == "auto:100\n"
     for mode in ("put_if_absent", "inline"):
-        assert run(lake_url, "commit-mode", "set", str(NAME), mode).exit_code == 0
-        assert run(lake_url, "commit-mode", "show", str(NAME)).output == f"{mode}\n"
-    assert "main auto:100\nmain.sales.orders inline\n" in table_of(run(lake_url, "commit-mode", "show"))
+        assert run(lake_url, "settings", "set-commit-mode", str(NAME), mode).exit_code == 0
+        assert run(lake_url, "settings", "list-commit-modes", str(NAME)).output == f"{mode}\n"
+    assert "main auto:100\nmain.sales.orders inline\n" in table_of(run(lake_url, "settings", "list-commit-modes"))
     for scope in (str(NAME), "main"):
-        assert run(lake_url, "commit-mode", "reset", scope).exit_code == 0
-    assert run(lake_url, "commit-mode", "show", str(NAME)).output == "staged\n"
+        assert run(lake_url, "settings", "remove-commit-mode", scope).exit_code == 0
+    assert run(lake_url, "settings", "list-commit-modes", str(NAME)).output == "staged\n"
     for wrong in (("main", "auto"), ("main", "inline", "--inline-max-bytes", "1"), ("main.sales.none", "inline")):
-        refused = run(lake_url, "commit-mode", "set", *wrong)
+        refused = run(lake_url, "settings", "set-commit-mode", *wrong)
         assert refused.exit_code != 0 and "Error: " in refused.output

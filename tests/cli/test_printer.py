@@ -39,24 +39,45 @@ COMMANDS = [
     ("tables",),
     ("commits", str(NAME)),
     ("doctor", str(NAME)),
-    ("feed",),
-    ("leases",),
+    (
+        "events",
+        "feed",
+    ),
+    (
+        "maintenance",
+        "leases",
+    ),
     ("rules", "list"),
-    ("approvals", "--all"),
-    ("audit",),
-    ("grants",),
-    ("roles",),
-    ("whoami",),
-    ("owner", str(NAME)),
-    ("application-ids", str(NAME)),
-    ("reset-application-id", str(NAME), "\x1b[2J\nother"),
-    ("policy", "show"),
-    ("policy", "show", str(NAME)),
-    ("commit-mode", "show"),
-    ("purge",),
+    ("rules", "approvals", "--all"),
+    (
+        "access",
+        "audit",
+    ),
+    (
+        "access",
+        "list-grants",
+    ),
+    (
+        "access",
+        "list-roles",
+    ),
+    (
+        "access",
+        "whoami",
+    ),
+    ("access", "owner", str(NAME)),
+    ("access", "list-application-ids", str(NAME)),
+    ("access", "reset-application-id", str(NAME), "\x1b[2J\nother"),
+    ("maintenance", "list-policies"),
+    ("maintenance", "list-policies", str(NAME)),
+    ("settings", "list-commit-modes"),
+    (
+        "maintenance",
+        "purge",
+    ),
     ("sql", f"DESCRIBE HISTORY {NAME}"),
     ("head", "main.sales.\x1b[2J\u202e"),
-    ("expire-lease", str(NAME), "--owner", "\x1b[2J\nother"),
+    ("maintenance", "expire-lease", str(NAME), "--owner", "\x1b[2J\nother"),
     ("drop", "main.sales.nothing\nAllowed everything"),
 ]
 
@@ -71,9 +92,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     catalog.coordinator.commit(table, proposal(1))
     catalog.leases.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host", duration_ms=60_000)
     for command in (
-        ("policy", "allow", "main", "FEED_CLEANUP", "--reason", "r"),
-        ("rules", "add", "main", "protected_columns", "columns=id", "--reason", "r"),
-        ("grant", "read", "main", "bob"),
+        ("maintenance", "set-policy", "main", "FEED_CLEANUP", "--reason", "r"),
+        ("rules", "set", "main", "protected_columns", "columns=id", "--reason", "r"),
+        ("access", "grant", "read", "main", "bob"),
     ):
         assert run(*command).exit_code == 0, run(*command).output
     with sqlite3.connect(directory / "catalog.db") as connection:
@@ -106,10 +127,10 @@ def test_no_command_prints_what_a_terminal_obeys(url: str, command: tuple[str, .
 
 
 def test_json_has_the_texts_unchanged(url: str) -> None:
-    (lease,) = json.loads(_runner(url)("leases", "--json").stdout)
+    (lease,) = json.loads(_runner(url)("maintenance", "leases", "--json").stdout)
     assert lease["owner"] == HOSTILE
-    assert {entry["reason"] for entry in json.loads(_runner(url)("audit", "--json").stdout)} == {HOSTILE}
-    assert SHOWN in _runner(url)("leases").stdout
+    assert {entry["reason"] for entry in json.loads(_runner(url)("access", "audit", "--json").stdout)} == {HOSTILE}
+    assert SHOWN in _runner(url)("maintenance", "leases").stdout
 
 
 def test_texts_are_escaped_as_in_a_literal() -> None:

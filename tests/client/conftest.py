@@ -1,6 +1,7 @@
 """A client over a real SQLite catalog and an in-memory store, with a clock that the test moves."""
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def catalog(tmp_path: Path, clock: Clock) -> SqlCatalog:
 @pytest.fixture
 def client(catalog: SqlCatalog, store: MemoryStore, clock: Clock) -> Iterator[DeltaClient]:
     # Without copies in the catalog: what happens to files is what most tests are about.
-    settings = ClientSettings(retry_initial_seconds=0.001, copied_content_bytes=0)
+    settings = ClientSettings(retry_initial_delay=timedelta(seconds=0.001), copied_content_bytes=0)
     client = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=clock)
     yield client
     client.close()

@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.creation import CREATE_TABLE_AS, CreateTransaction
 from cm_delta_dagster.client.snapshots.history import find_transaction
@@ -45,7 +45,7 @@ ROOT = "memory://lake/warehouse"
 def lake(tmp_path: Path) -> Any:
     lake = Lake(tmp_path)
     yield lake
-    lake.client.close()
+    lake.close()
 
 
 def writing(lake: Lake, *days: str, app_id: str | None = None, **context: Any) -> Callable[[Table], Committed]:
@@ -53,7 +53,7 @@ def writing(lake: Lake, *days: str, app_id: str | None = None, **context: Any) -
 
     def write(table: Table) -> Committed:
         transaction = table.start_transaction(
-            table.snapshot(), operation="WRITE", context=CommitContext(**context) if context else CommitContext()
+            table.snapshot(), operation="WRITE", context=CommitProperties(**context) if context else CommitProperties()
         )
         for day in days:
             path = f"delta.txn=1/day={day}/part.parquet"
@@ -90,8 +90,8 @@ def feed(lake: Lake) -> list[FeedEntry]:
     return list(lake.catalog.feed.feed(after=0, limit=10))
 
 
+@pytest.mark.requirements("CM-D2", "LOG-7", "TXN-1", "ICT-3")
 def test_version_0_holds_the_files_and_the_transaction_id_beside_metadata_and_protocol(lake: Lake) -> None:
-    """CM-D2, LOG-7, TXN-1, ICT-3"""
     table, committed = created(lake, "2026-01-01", "2026-01-02", app_id="job", user_metadata="first")
     names = [next(iter(action)) for action in version_0(lake, table)]
     assert names == ["commitInfo", "protocol", "metaData", "txn", "add", "add"]
@@ -106,8 +106,8 @@ def test_version_0_holds_the_files_and_the_transaction_id_beside_metadata_and_pr
     assert find_transaction(table, app_id="job", version=7) == 0
 
 
+@pytest.mark.requirements("CM-D3")
 def test_the_feed_has_whether_version_0_changed_data_and_where(lake: Lake) -> None:
-    """CM-D3"""
     created(lake, "2026-01-01", "2026-01-02", tags={"dagster/run_id": "r"})
     lake.new_table("empty")
     full, empty = feed(lake)
@@ -117,8 +117,8 @@ def test_the_feed_has_whether_version_0_changed_data_and_where(lake: Lake) -> No
     assert (empty.version, empty.data_version, empty.summary.data_change) == (0, 0, False)
 
 
+@pytest.mark.requirements("CM-P1", "CRC-1")
 def test_a_table_created_with_files_is_published_with_checksum_and_checkpoint(lake: Lake) -> None:
-    """CM-P1, CRC-1"""
     table, _ = created(lake, "2026-01-01")
     lake.client.wait_for_background()
     assert "_delta_log/00000000000000000000.crc" in lake.files(table)
@@ -135,8 +135,8 @@ def objects(lake: Lake) -> set[str]:
     return found - {f"{ROOT}/{WAREHOUSE_MARKER_NAME}"}
 
 
+@pytest.mark.requirements("CM-D1", "CM-D4")
 def test_nothing_is_visible_before_the_name_is_registered(lake: Lake) -> None:
-    """CM-D1, CM-D4"""
     seen: list[Any] = []
 
     def look(method: str, _: Any) -> None:
@@ -149,9 +149,9 @@ def test_nothing_is_visible_before_the_name_is_registered(lake: Lake) -> None:
     assert seen == [(), 2]
 
 
+@pytest.mark.requirements("CM-D5")
 @pytest.mark.parametrize("point", ["reserve", "log", "verb"])
 def test_a_creation_that_fails_leaves_no_table(lake: Lake, point: str) -> None:
-    """CM-D5"""
     if point == "reserve":
         lake.catalog.fails = lambda m, _: CatalogUnavailableError("gone") if m == "create_staging_table" else None
     elif point == "log":
@@ -182,8 +182,8 @@ def overtaken(lake: Lake) -> None:
     lake.store.fails = overtake
 
 
+@pytest.mark.requirements("CM-D3")
 def test_the_second_creator_of_a_name_writes_to_the_winners_table_and_leaves_no_file(lake: Lake) -> None:
-    """CM-D3"""
     overtaken(lake)
     creates: list[bool] = []
     versions: list[int] = []
@@ -198,8 +198,9 @@ def test_the_second_creator_of_a_name_writes_to_the_winners_table_and_leaves_no_
     assert objects(lake) == {f"{table.location}/{path}" for path in lake.files(table)}
 
 
+@pytest.mark.requirements("CM-D3")
 def test_a_table_that_is_created_before_the_name_is_reserved_is_the_target(lake: Lake) -> None:
-    """CM-D3: of the same attempt, which has written nothing yet."""
+    """Of the same attempt, which has written nothing yet."""
     attempt = next(write_attempts(lake.client, identifier=NAME))
     assert attempt.creates
     winner = lake.new_table(description="winner")
@@ -209,8 +210,8 @@ def test_a_table_that_is_created_before_the_name_is_reserved_is_the_target(lake:
     assert attempt.table.snapshot().metadata.description == "winner"
 
 
+@pytest.mark.requirements("CM-D3")
 def test_the_second_creator_of_a_name_that_insists_on_creating_is_refused(lake: Lake) -> None:
-    """CM-D3"""
     overtaken(lake)
     with pytest.raises(TableAlreadyExistsError):
         created(lake, "2026-01-01")
@@ -226,8 +227,8 @@ def test_a_registration_with_an_unknown_outcome_is_repeated(lake: Lake) -> None:
     assert lake.data_files(table) == {"delta.txn=1/day=2026-01-01/part.parquet"}
 
 
+@pytest.mark.requirements("CM-W5")
 def test_files_stay_when_it_is_not_known_whether_the_table_was_registered(lake: Lake) -> None:
-    """CM-W5"""
     lake.catalog.fails_after = lambda m, _: CatalogUnavailableError("lost") if m == "register_table" else None
     with pytest.raises(CommitStateUnknownError, match="whole or not at all"):
         created(lake, "2026-01-01")
@@ -246,8 +247,8 @@ def test_files_stay_when_the_name_is_refused_after_an_unanswered_request(lake: L
     assert len(objects(lake)) == 2
 
 
+@pytest.mark.requirements("CM-W4")
 def test_a_table_that_was_renamed_after_the_answer_of_its_registration_was_lost_was_created(lake: Lake) -> None:
-    """CM-W4"""
     lost = iter([CatalogUnavailableError("the answer was lost")])
     renamed = TableIdentifier("main", "test", "renamed")
 
@@ -263,9 +264,8 @@ def test_a_table_that_was_renamed_after_the_answer_of_its_registration_was_lost_
     assert lake.data_files(table) == {"delta.txn=1/day=2026-01-01/part.parquet"}
 
 
+@pytest.mark.requirements("LOG-5")
 def test_a_foreign_log_at_the_reserved_location_is_left_alone(lake: Lake) -> None:
-    """LOG-5"""
-
     def occupied(method: str, answer: Any) -> Any:
         if method == "create_staging_table":
             lake.memory.write(f"{answer.location}/_delta_log/00000000000000000000.json", b"theirs")

@@ -32,7 +32,7 @@ NAME = "main.test.t"
 def lake(tmp_path: Path) -> Iterator[Lake]:
     lake = Lake(tmp_path)
     yield lake
-    lake.client.close()
+    lake.close()
 
 
 def give_to(lake: Lake, catalog_id: str) -> None:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from cm_delta_dagster.catalog.access import CallerSource, Privilege, Role
-from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import (
@@ -39,6 +38,7 @@ from cm_delta_dagster.protocol.actions.commit_json import encode_action
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, defined, metadata, proposal
 from tests.support.commit_builder import ADD, REMOVE, commit_of, of_bytes
 from tests.support.commit_privileges import CASES, case_of, other_content
+from tests.support.holds import hold_one
 
 STAFF = TableIdentifier("main", "staff", "salaries")
 DOMAIN = {"domainMetadata": {"domain": "team", "configuration": "{}", "removed": False}}
@@ -118,12 +118,11 @@ def a_caller_without_read_gets_no_commit(bench: Bench) -> None:
         published = replace(
             proposal(1), mode=CommitMode.PUT_IF_ABSENT, file_name="00000000000000000001.json", content=None
         )
-        request = ApprovalRequest(intent="{}")
         for attempt in (
             lambda: stranger.coordinator.commit(table_id, commit_of(1, ADD)),
             lambda: stranger.coordinator.commit_together({table_id: commit_of(1, ADD)}),
             lambda: stranger.coordinator.record_published(table_id, published),
-            lambda: stranger.coordinator.request_approval(table_id, commit_of(2, ADD), request),
+            lambda: hold_one(stranger, table_id, commit_of(2, ADD)),
         ):
             with pytest.raises((PermissionDeniedError, CommitRefusedError), match="does not have the privilege"):
                 attempt()
@@ -143,7 +142,8 @@ def content_that_is_not_that_of_the_proposal_is_rejected(bench: Bench) -> None:
 
 def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
     """A principal that does not own the table cannot report another schema than the one that it commits."""
-    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
+    writer_features = ("catalogManaged", "inCommitTimestamp", "appendOnly")
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": writer_features}
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     forged = metadata("forged")
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
@@ -151,7 +151,7 @@ def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
         owner.access.enable_grants()
         owner.access.grant([Privilege.MODIFY, Privilege.ALTER], str(NAME), principal_of(writer))
         beside = replace(commit_of(1, protocol), metadata=forged)
-        beside = replace(beside, protocol=replace(PROTOCOL, writer_features=("catalogManaged",)))
+        beside = replace(beside, protocol=replace(PROTOCOL, writer_features=writer_features))
         assert isinstance(writer.coordinator.commit(table_id, beside), Ratified)
         stored = owner.registry.load_table(NAME).definition
         assert stored is not None and stored.metadata == metadata("id") and stored.protocol == beside.protocol
@@ -228,7 +228,6 @@ def a_reader_moves_its_own_pins_alone(bench: Bench) -> None:
 
 def another_principal_gets_a_request_of_its_own(bench: Bench) -> None:
     waits = CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL)
-    request = ApprovalRequest(intent="{}", app_id="job", app_version=1)
     with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table_id = create(owner).table_id
         owner.commit_rules.set_commit_rule(waits)
@@ -236,9 +235,9 @@ def another_principal_gets_a_request_of_its_own(bench: Bench) -> None:
         found = []
         for client in (ana, bob, ana):
             owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(client))
-            found.append(client.coordinator.request_approval(table_id, commit_of(1, REMOVE), request))
+            found.append(hold_one(client, table_id, commit_of(1, REMOVE), app_id="job", app_version=1))
         assert found[0] is not None and found[0] == found[2] != found[1]
-        assert ana.approvals.approvals() == (found[0],) and bob.approvals.approvals() == (found[1],)
+        assert ana.holds.holds() == (found[0],) and bob.holds.holds() == (found[1],)
 
 
 def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None:
@@ -451,7 +450,7 @@ def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
             lambda: reader.maintenance_policies.set_maintenance_rule(rule),
             lambda: reader.coordinator.set_published_version(entry.table_id, 0),
             lambda: reader.registry.register_path(OTHER, "s3://b/x"),
-            lambda: reader.recovery.check_adoption(OTHER),
+            lambda: reader.recovery.check_adoption(OTHER, location="memory://warehouse/other"),
             lambda: reader.recovery.check_release(entry.table_id),
             lambda: reader.commit_policies.begin_release(entry.table_id),
             lambda: reader.recovery.release_table(entry.table_id),
@@ -503,7 +502,7 @@ def the_last_owner_is_removed_only_on_explicit_demand(bench: Bench) -> None:
             with pytest.raises(InvalidArgumentError, match="No principal would own"):
                 locking_out()
         assert owner.access.roles() == (Role(name="owners", members=(name,)),)
-        owner.access.revoke([Privilege.OWN], "*", "owners", lock_out=True)
+        owner.access.revoke([Privilege.OWN], "*", "owners", force=True)
         with pytest.raises(PermissionDeniedError):
             owner.access.grant([Privilege.OWN], "*", name)
 
@@ -560,7 +559,7 @@ def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
             owner.commit_policies.change_commit_policy(other.table_id, by_creation)
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
             owner.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
-        owner.recovery.check_adoption(NAME)
+        owner.recovery.check_adoption(NAME, location="memory://warehouse/orders")
         owner.recovery.check_release(other.table_id)
         assert owner.commit_policies.begin_release(other.table_id) is PolicyChange.DONE
         assert owner.registry.load_table(OTHER).ratified.commit_policy == by_creation
@@ -576,14 +575,14 @@ def a_request_is_seen_by_its_writer_and_by_maintainers(bench: Bench) -> None:
         owner.commit_rules.set_commit_rule(waits)
         owner.access.enable_grants()
         owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(writer))
-        found = owner.coordinator.request_approval(table_id, commit_of(1, REMOVE), ApprovalRequest(intent="{}"))
-        assert found is not None and owner.approvals.approvals() == (found,)
-        assert writer.approvals.approvals() == ()
-        with pytest.raises(InvalidArgumentError, match="no request"):
-            writer.approvals.parked_commit(found.approval_id)
+        found = hold_one(owner, table_id, commit_of(1, REMOVE))
+        assert found is not None and owner.holds.holds() == (found,)
+        assert writer.holds.holds() == ()
+        with pytest.raises(InvalidArgumentError, match="no hold"):
+            writer.holds.held_proposals(found.hold_id)
         owner.access.grant([Privilege.MAINTAIN], str(NAME), principal_of(writer))
-        assert writer.approvals.approvals("main.sales") == (found,)
-        assert writer.approvals.parked_commit(found.approval_id).content is not None
+        assert writer.holds.holds("main.sales") == (found,)
+        assert writer.holds.held_proposals(found.hold_id)[0].content is not None
 
 
 def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:

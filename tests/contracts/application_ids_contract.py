@@ -11,7 +11,6 @@ import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.application_ids import ApplicationId
-from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
@@ -26,6 +25,7 @@ from cm_delta_dagster.remedies import ListApplicationIds, ResetApplicationId
 from tests.contracts.access_control_contract import principal_of
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, created, metadata, summary
 from tests.support.commit_builder import ADD, REMOVE, commit_of
+from tests.support.holds import hold_one
 from tests.support.stated_marks import numbered
 
 LONG = "l" * 3000
@@ -46,6 +46,18 @@ def txn(app_id: str, version: int = 1) -> Mapping[str, Any]:
 def principals(catalog: Catalog, table_id: str) -> dict[str, str | None]:
     """Who set each application id of the table last."""
     return {entry.app_id: entry.principal for entry in catalog.application_ids.application_ids(table_id)}
+
+
+def many_application_ids_of_a_commit_are_recorded(bench: Bench) -> None:
+    many = tuple(f'job {number} \u00e9\U0001f600"\\' for number in range(2000))
+    with bench.client_of("ana") as ana, bench.client_of("bob") as bob:
+        table_id = create(ana).table_id
+        for version, client in enumerate((ana, bob), 1):
+            proposal = commit_of(version, *map(txn, many[version - 1 :]))
+            assert isinstance(client.coordinator.commit(table_id, proposal), Ratified)
+        owners = principals(ana, table_id)
+        assert set(owners) == set(many)
+        assert [owners[app_id] for app_id in many[:2]] == [principal_of(ana), principal_of(bob)]
 
 
 def an_application_id_of_another_principal_requires_alter(bench: Bench) -> None:
@@ -164,18 +176,12 @@ def the_application_id_of_an_approved_commit_is_that_of_its_requester(bench: Ben
         for client in (ana, bob):
             owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(client))
         proposed = commit_of(1, REMOVE, txn("job"))
-        request = ana.coordinator.request_approval(
-            table_id, proposed, ApprovalRequest(intent="{}", app_id="job", app_version=1)
-        )
+        request = hold_one(ana, table_id, proposed, app_id="job", app_version=1)
         assert request is not None
-        assert isinstance(
-            owner.coordinator.commit(table_id, replace(proposed, approval_id=request.approval_id)), Ratified
-        )
+        assert isinstance(owner.coordinator.commit(table_id, replace(proposed, hold_id=request.hold_id)), Ratified)
         assert principals(owner, table_id) == {"job": principal_of(ana)}
         with pytest.raises(CommitRefusedError, match="set the application id 'job'"):
-            bob.coordinator.request_approval(
-                table_id, commit_of(2, REMOVE, txn("job", 2)), ApprovalRequest(intent="{}")
-            )
+            hold_one(bob, table_id, commit_of(2, REMOVE, txn("job", 2)))
         assert isinstance(ana.coordinator.commit(table_id, commit_of(2, ADD, txn("job", 2))), Ratified)
 
 
@@ -242,6 +248,7 @@ APPLICATION_IDS_CONTRACT: tuple[Rule, ...] = (
     application_ids_belong_to_the_id_of_the_table,
     the_application_id_of_an_approved_commit_is_that_of_its_requester,
     every_application_id_of_a_commit_can_be_recorded,
+    many_application_ids_of_a_commit_are_recorded,
     a_commit_whose_content_is_not_known_changes_no_application_id,
     version_0_and_commits_made_put_if_absent_set_application_ids,
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
     CommitSummary,
@@ -22,7 +23,12 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 NAME = TableIdentifier("main", "sales", "orders")
 OTHER = TableIdentifier("main", "sales", "renamed")
-SPAWN = multiprocessing.get_context("spawn")
+FORKSERVER = multiprocessing.get_context("forkserver")
+"""Forks from a process that has imported what a bench needs: a start takes milliseconds."""
+
+FORKSERVER.set_forkserver_preload(
+    ["tests.catalog.test_catalog_contract", "tests.catalog.rest.test_http_catalog_contract"]
+)
 PROTOCOL = Protocol(
     min_reader_version=3,
     min_writer_version=7,
@@ -45,12 +51,14 @@ class Clock:
 class Bench:
     """``connect(clock)`` opens a client of the catalog; it can be pickled.
 
-    ``connect_as(clock, name)`` opens one of a principal.
+    ``connect_as(clock, name)`` opens one of a principal. Of ten thousand commits, the first ``recorded_together`` are recorded as
+    recovery does it: a request for each takes half a minute.
     """
 
     connect: Callable[[Callable[[], int]], Catalog]
     connect_as: Callable[[Callable[[], int], str], Catalog] | None = None
     clock: Clock = field(default_factory=Clock)
+    recorded_together: int = 0
 
     @contextmanager
     def client(self) -> Iterator[Catalog]:
@@ -121,7 +129,10 @@ def create(catalog: Catalog, identifier: TableIdentifier = NAME) -> TableEntry:
 
 def metadata(*columns: str, **properties: str) -> Metadata:
     fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in columns]
-    return Metadata(id="5d1a", schema_string=json.dumps({"type": "struct", "fields": fields}), configuration=properties)
+    configuration = {"delta.enableInCommitTimestamps": "true", **properties}
+    return Metadata(
+        id="5d1a", schema_string=json.dumps({"type": "struct", "fields": fields}), configuration=configuration
+    )
 
 
 def defined(catalog: Catalog, *, content: bytes | None = None) -> TableEntry:
@@ -139,3 +150,9 @@ def defined(catalog: Catalog, *, content: bytes | None = None) -> TableEntry:
 def copied(version: int, *, size: int = 0) -> CommitProposal:
     """A staged proposal with a copy of its content."""
     return replace(inline(version, size=size), mode=CommitMode.STAGED)
+
+
+def allow_purge(catalog: Catalog) -> None:
+    """Allow to purge the tables of the catalog ``main``."""
+    rule = MaintenanceRule(scope="main", kind=MaintenanceKind.TABLE_PURGE, allowed=True)
+    catalog.maintenance_policies.set_maintenance_rule(rule)

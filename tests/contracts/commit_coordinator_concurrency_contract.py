@@ -10,6 +10,8 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
@@ -17,11 +19,11 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from tests.contracts.catalog_bench import SPAWN, Bench, Rule, create, proposal
+from tests.contracts.catalog_bench import FORKSERVER, Bench, Rule, create, proposal
 
 
+@pytest.mark.requirements("CM-C3", "CM-C15")
 def one_of_concurrent_threads_wins_each_version(bench: Bench) -> None:
-    """CM-C3, CM-C15"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         for version in range(1, 11):
@@ -46,13 +48,13 @@ def _commit_concurrently(bench: Bench, table: str, versions: int, barrier: Any, 
     answers.put(won)
 
 
+@pytest.mark.requirements("CM-C3", "CM-C15")
 def one_of_concurrent_processes_wins_each_version(bench: Bench) -> None:
-    """CM-C3, CM-C15"""
     with bench.client() as catalog:
         table = create(catalog).table_id
-    barrier, answers = SPAWN.Barrier(3), SPAWN.Queue()
+    barrier, answers = FORKSERVER.Barrier(3), FORKSERVER.Queue()
     processes = [
-        SPAWN.Process(target=_commit_concurrently, args=(bench, table, 30, barrier, answers)) for _ in range(3)
+        FORKSERVER.Process(target=_commit_concurrently, args=(bench, table, 30, barrier, answers)) for _ in range(3)
     ]
     for process in processes:
         process.start()
@@ -72,11 +74,11 @@ def _create_first_table(bench: Bench, number: int, barrier: Any, answers: Any) -
     answers.put(number)
 
 
+@pytest.mark.requirements("CM-C15")
 def concurrent_processes_create_the_catalog_once(bench: Bench) -> None:
-    """CM-C15"""
-    barrier, answers = SPAWN.Barrier(4), SPAWN.Queue()
+    barrier, answers = FORKSERVER.Barrier(4), FORKSERVER.Queue()
     processes = [
-        SPAWN.Process(target=_create_first_table, args=(bench, number, barrier, answers)) for number in range(4)
+        FORKSERVER.Process(target=_create_first_table, args=(bench, number, barrier, answers)) for number in range(4)
     ]
     for process in processes:
         process.start()
@@ -94,14 +96,14 @@ def _commit_and_be_killed(bench: Bench, table: str, one: CommitProposal, sender:
         signal.pause()
 
 
+@pytest.mark.requirements("CM-C1", "CM-C15")
 def a_commit_is_durable_when_its_process_is_killed(bench: Bench) -> None:
-    """CM-C1, CM-C15"""
     with bench.client() as catalog:
         table = create(catalog).table_id
     for version in (1, 2, 3):
         one = proposal(version)
-        receiver, sender = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=_commit_and_be_killed, args=(bench, table, one, sender))
+        receiver, sender = FORKSERVER.Pipe(duplex=False)
+        process = FORKSERVER.Process(target=_commit_and_be_killed, args=(bench, table, one, sender))
         process.start()
         assert receiver.poll(300) and isinstance(receiver.recv(), Ratified)
         os.kill(int(process.pid or 0), signal.SIGKILL)
@@ -114,8 +116,8 @@ def _commit_after_fork(catalog: Catalog, table: str, answers: Any) -> None:
     answers.put(isinstance(catalog.coordinator.commit(table, proposal(2)), Ratified))
 
 
+@pytest.mark.requirements("CM-C15")
 def a_client_works_in_parent_and_child_after_a_fork(bench: Bench) -> None:
-    """CM-C15"""
     fork = multiprocessing.get_context("fork")
     with bench.client() as catalog:
         table = create(catalog).table_id

@@ -50,8 +50,8 @@ def cached_versions(catalog: Catalog, table: str, *, since: int = 0) -> list[int
     return versions
 
 
+@pytest.mark.requirements("CM-C4", "CM-C7", "CM-C8", "CM-C9")
 def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> None:
-    """CM-C4, CM-C7, CM-C8, CM-C9"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         made = (inline(1), proposal(2), inline(3, size=300_000))
@@ -73,8 +73,8 @@ def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> 
         assert len(catalog.feed.feed(after=0, limit=10)) == 4
 
 
+@pytest.mark.requirements("CM-C14")
 def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> None:
-    """CM-C14"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         good = inline(1)
@@ -97,8 +97,8 @@ def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> No
         assert isinstance(catalog.coordinator.commit(table, good), Ratified)
 
 
+@pytest.mark.requirements("CM-C4", "CM-C9", "CM-C16")
 def content_of_small_commits_is_served_after_publication(bench: Bench) -> None:
-    """CM-C4, CM-C9, CM-C16"""
     with bench.client() as catalog, bench.client() as other:
         first = inline(0).content
         table = defined(catalog, content=first).table_id
@@ -148,8 +148,8 @@ def the_timestamp_of_the_preceding_version_is_served(bench: Bench) -> None:
         assert catalog.coordinator.get_ratified_commits(table).preceding_timestamp is None
 
 
+@pytest.mark.requirements("CM-C7", "CM-C8")
 def a_large_commit_ends_the_range_of_cached_commits(bench: Bench) -> None:
-    """CM-C7, CM-C8"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         assert cached_versions(catalog, table) == []
@@ -170,8 +170,9 @@ def a_large_commit_ends_the_range_of_cached_commits(bench: Bench) -> None:
         assert [record.content for record in records] == [None] * 5
 
 
+@pytest.mark.requirements("CM-C8")
 def the_number_of_cached_commits_is_bounded(bench: Bench) -> None:
-    """CM-C8: what a catalog keeps of a table does not grow with its age."""
+    """What a catalog keeps of a table does not grow with its age."""
     with bench.client() as catalog:
         content = inline(0).content
         table = defined(catalog, content=content).table_id
@@ -193,8 +194,8 @@ def the_number_of_cached_commits_is_bounded(bench: Bench) -> None:
         assert CACHED_COMMITS <= most < CACHED_COMMITS + 16
 
 
+@pytest.mark.requirements("CM-C7")
 def content_is_not_deleted_before_its_commit_is_published(bench: Bench) -> None:
-    """CM-C7"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         last = 2 * CACHED_COMMITS
@@ -206,8 +207,8 @@ def content_is_not_deleted_before_its_commit_is_published(bench: Bench) -> None:
         assert CACHED_COMMITS <= len(cached_versions(catalog, table)) < CACHED_COMMITS + 16
 
 
+@pytest.mark.requirements("CM-C5")
 def content_of_put_if_absent_commits_is_cached(bench: Bench) -> None:
-    """CM-C5"""
     with bench.client() as catalog:
         zero, one = inline(0).content, inline(1)
         table = defined(catalog, content=zero).table_id

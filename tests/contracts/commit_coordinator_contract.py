@@ -16,16 +16,19 @@ from cm_delta_dagster.catalog.ratification import (
     Ratified,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.sql.ratification import coordinator
 from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
     TableNotFoundError,
 )
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, created, inline, proposal, summary
+from tests.contracts.recoverable_catalog_contract import history
+from tests.support.log_records import logged_by
 
 
+@pytest.mark.requirements("CM-C1", "CM-C4", "CM-C7", "CM-C8", "CM-C9", "CM-C10")
 def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> None:
-    """CM-C1, CM-C4, CM-C7, CM-C8, CM-C9, CM-C10"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         proposals = [proposal(version) for version in (1, 2, 3)]
@@ -53,8 +56,8 @@ def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> No
         assert other.registry.load_table(NAME).ratified.latest_version == 3
 
 
+@pytest.mark.requirements("CM-C8")
 def the_published_version_never_decreases_or_exceeds_the_latest(bench: Bench) -> None:
-    """CM-C8"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         for version in (1, 2):
@@ -67,8 +70,8 @@ def the_published_version_never_decreases_or_exceeds_the_latest(bench: Bench) ->
         assert catalog.coordinator.get_ratified_commits(table).published_version == 2
 
 
+@pytest.mark.requirements("CM-C2")
 def a_version_that_leaves_a_gap_is_rejected(bench: Bench) -> None:
-    """CM-C2"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         with pytest.raises(CommitRejectedError, match="latest is 0"):
@@ -77,8 +80,9 @@ def a_version_that_leaves_a_gap_is_rejected(bench: Bench) -> None:
         assert catalog.feed.latest_feed_position() == 1
 
 
+@pytest.mark.requirements("CM-C14", "ICT-4")
 def a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected(bench: Bench) -> None:
-    """CM-C14, ICT-4: every later commit would have to be later still."""
+    """Every later commit would have to be later still."""
     with bench.client() as catalog:
         assert catalog.coordinator.now_ms() == bench.clock.now
         table = create(catalog).table_id
@@ -93,8 +97,32 @@ def a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected(bench: Bench) -> Non
         assert catalog.registry.list_tables() == (NAME,)
 
 
+@pytest.mark.requirements("CM-C5", "ICT-4")
+def a_commit_made_put_if_absent_far_ahead_of_the_clock_is_recorded_with_one_warning(bench: Bench) -> None:
+    """As far ahead as a proposal may be, there is none; nor when it is reported again."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit_policies.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
+        for version, ahead, seconds in (
+            (1, MAX_CLOCK_DIFFERENCE_MS, None),
+            (2, MAX_CLOCK_DIFFERENCE_MS + 1, 3600),
+            (3, 2 * MAX_CLOCK_DIFFERENCE_MS, 7200),
+        ):
+            record = created(version)
+            record = replace(record, summary=replace(record.summary, in_commit_timestamp=bench.clock.now + ahead))
+            for is_repeated in (False, True):
+                with logged_by(coordinator) as messages:
+                    outcome = catalog.coordinator.record_published(table, record)
+                assert isinstance(outcome, Ratified) and outcome.repeated == is_repeated
+                is_warned = seconds is not None and not is_repeated
+                assert [f" {seconds} seconds ahead of the catalog's clock" in message for message in messages] == (
+                    [True] * is_warned
+                )
+
+
+@pytest.mark.requirements("ICT-4")
 def the_timestamp_after_one_in_the_future_is_accepted(bench: Bench) -> None:
-    """ICT-4: the timestamp right after the previous one is the only one that is possible."""
+    """The timestamp right after the previous one is the only one that is possible."""
     with bench.client() as catalog:
         table, ahead = create(catalog).table_id, bench.clock.now + 1000 * MAX_CLOCK_DIFFERENCE_MS
         bench.clock.now = ahead
@@ -108,8 +136,8 @@ def the_timestamp_after_one_in_the_future_is_accepted(bench: Bench) -> None:
             )
 
 
+@pytest.mark.requirements("CM-C3", "CM-C11")
 def a_taken_version_returns_its_winners_published_or_not(bench: Bench) -> None:
-    """CM-C3, CM-C11"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         winners = [proposal(version) for version in (1, 2, 3)]
@@ -123,8 +151,9 @@ def a_taken_version_returns_its_winners_published_or_not(bench: Bench) -> None:
         assert isinstance(catalog.coordinator.commit(table, proposal(0)), VersionTaken)
 
 
+@pytest.mark.requirements("CM-C3")
 def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
-    """CM-C3: a client with an unknown outcome proposes again and gets the ratified version"""
+    """A client with an unknown outcome proposes again and gets the ratified version."""
     with bench.client() as catalog:
         table = create(catalog).table_id
         mine = proposal(1)
@@ -138,8 +167,8 @@ def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
         assert isinstance(another, VersionTaken), "it has the name, and is another commit"
 
 
+@pytest.mark.requirements("CM-C14")
 def a_malformed_proposal_is_rejected(bench: Bench) -> None:
-    """CM-C14"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         good = proposal(1)
@@ -165,8 +194,9 @@ def a_malformed_proposal_is_rejected(bench: Bench) -> None:
         assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
+@pytest.mark.requirements("CM-C14")
 def a_proposal_that_no_database_can_store_is_rejected(bench: Bench) -> None:
-    """CM-C14: whatever the database, and as a refusal that the writer understands."""
+    """Whatever the database, and as a refusal that the writer understands."""
     with bench.client() as catalog:
         table = create(catalog).table_id
         good = proposal(1)
@@ -177,10 +207,12 @@ def a_proposal_that_no_database_can_store_is_rejected(bench: Bench) -> None:
             replace(good, file_size=2**63),
             replace(good, published_version=2**64),
             replace(good, summary=replace(good.summary, operation="a\0b")),
-            replace(good, summary=replace(good.summary, operation="\ud800")),
         ):
             with pytest.raises(CommitRejectedError, match="can hold"):
                 catalog.coordinator.commit(table, wrong)
+        # A client over HTTP cannot even send it.
+        with pytest.raises((CommitRejectedError, InvalidArgumentError), match=r"can hold|not sent"):
+            catalog.coordinator.commit(table, replace(good, summary=replace(good.summary, operation="\ud800")))
         with pytest.raises(CommitRejectedError, match="one after the other"):
             catalog.coordinator.commit(
                 table, replace(proposal(2**63 - 2, timestamp=2000), file_size=1, file_modification_time=1)
@@ -188,8 +220,8 @@ def a_proposal_that_no_database_can_store_is_rejected(bench: Bench) -> None:
         assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
+@pytest.mark.requirements("CM-P4", "CM-P5", "CM-C8")
 def a_published_version_may_be_reported_late_or_with_a_commit(bench: Bench) -> None:
-    """CM-P4, CM-P5, CM-C8"""
     with bench.client() as catalog:
         table = create(catalog).table_id
         for version in (1, 2, 3):
@@ -205,8 +237,9 @@ def a_published_version_may_be_reported_late_or_with_a_commit(bench: Bench) -> N
         assert catalog.coordinator.get_ratified_commits(table).commits == ()
 
 
+@pytest.mark.requirements("CM-P1", "CM-C3")
 def a_published_version_above_the_latest_one_is_refused(bench: Bench) -> None:
-    """CM-P1, CM-C3: the version is checked before the published version."""
+    """The version is checked before the published version."""
     with bench.client() as catalog:
         table = create(catalog).table_id
         one = proposal(1)
@@ -223,8 +256,8 @@ def a_published_version_above_the_latest_one_is_refused(bench: Bench) -> None:
         assert (known.latest_version, known.published_version) == (1, 0)
 
 
+@pytest.mark.requirements("CM-C5", "CM-C6", "CM-C2", "CM-C3")
 def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
-    """CM-C5, CM-C6, CM-C2, CM-C3"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         with pytest.raises(CommitRejectedError, match="made staged"):
@@ -256,11 +289,14 @@ def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
         assert catalog.coordinator.get_ratified_commits(table).latest_version == 1
 
 
+@pytest.mark.requirements("CM-C7", "CM-C9")
 def ten_thousand_unpublished_commits_are_served(bench: Bench) -> None:
-    """CM-C7, CM-C9"""
     with bench.client() as catalog:
         table = create(catalog).table_id
-        for version in range(1, 10_001):
+        if bench.recorded_together:
+            recorded = [proposal(version) for version in range(1, bench.recorded_together + 1)]
+            catalog.recovery.take_in_commits(table, history(recorded, to=0), after=0)
+        for version in range(bench.recorded_together + 1, 10_001):
             outcome: CommitOutcome = catalog.coordinator.commit(table, proposal(version))
             assert isinstance(outcome, Ratified)
         served = catalog.coordinator.get_ratified_commits(table).commits
@@ -275,6 +311,7 @@ COMMIT_COORDINATOR_CONTRACT: tuple[Rule, ...] = (
     the_published_version_never_decreases_or_exceeds_the_latest,
     a_version_that_leaves_a_gap_is_rejected,
     a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected,
+    a_commit_made_put_if_absent_far_ahead_of_the_clock_is_recorded_with_one_warning,
     the_timestamp_after_one_in_the_future_is_accepted,
     a_taken_version_returns_its_winners_published_or_not,
     a_repeated_proposal_has_no_effect,

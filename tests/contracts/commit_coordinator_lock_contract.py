@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from tests.contracts.catalog_bench import SPAWN, Bench, Rule, create
+from tests.contracts.catalog_bench import FORKSERVER, Bench, Rule, create
 
 _SHORT, _LONG = 0.05, 30.0
 
 
+@pytest.mark.requirements("OCC-15")
 def one_writer_at_a_time_holds_the_commit_lock(bench: Bench) -> None:
-    """OCC-15: contended writers that take the commit lock do not conflict."""
+    """Contended writers that take the commit lock do not conflict."""
     with bench.client() as catalog:
         table = create(catalog).table_id
     inside: list[int] = []
@@ -39,8 +40,9 @@ def one_writer_at_a_time_holds_the_commit_lock(bench: Bench) -> None:
         assert list(threads.map(wait, range(4))) == [0, 1, 2, 3]
 
 
+@pytest.mark.requirements("OCC-15")
 def a_writer_without_the_lock_continues_after_the_timeout(bench: Bench) -> None:
-    """OCC-15: a suspended writer delays others only until the timeout."""
+    """A suspended writer delays others only until the timeout."""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         with (
@@ -53,8 +55,9 @@ def a_writer_without_the_lock_continues_after_the_timeout(bench: Bench) -> None:
             assert second
 
 
+@pytest.mark.requirements("OCC-15")
 def commit_locks_of_two_tables_are_independent(bench: Bench) -> None:
-    """OCC-15; SQLite has 64 lock files, so that two tables may share one by chance."""
+    """SQLite has 64 lock files, so that two tables may share one by chance."""
     with bench.client() as catalog, bench.client() as other:
         here = create(catalog).table_id
         others = [create(catalog, TableIdentifier("main", "s", f"other_{number}")).table_id for number in range(4)]
@@ -67,8 +70,8 @@ def commit_locks_of_two_tables_are_independent(bench: Bench) -> None:
             assert any(acquired)
 
 
+@pytest.mark.requirements("OCC-15")
 def an_error_releases_the_commit_lock_and_is_raised(bench: Bench) -> None:
-    """OCC-15"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         with pytest.raises(ZeroDivisionError), catalog.coordinator.commit_lock(table, seconds=_LONG):
@@ -83,12 +86,12 @@ def _hold_commit_lock(bench: Bench, table: str, sender: Any) -> None:
         signal.pause()
 
 
+@pytest.mark.requirements("OCC-15", "CM-C15")
 def the_commit_lock_is_released_when_its_process_ends(bench: Bench) -> None:
-    """OCC-15, CM-C15"""
     with bench.client() as catalog:
         table = create(catalog).table_id
-        receiver, sender = SPAWN.Pipe(duplex=False)
-        process = SPAWN.Process(target=_hold_commit_lock, args=(bench, table, sender))
+        receiver, sender = FORKSERVER.Pipe(duplex=False)
+        process = FORKSERVER.Process(target=_hold_commit_lock, args=(bench, table, sender))
         process.start()
         assert receiver.poll(300) and receiver.recv()
         with catalog.coordinator.commit_lock(table, seconds=_SHORT) as acquired:
@@ -99,8 +102,8 @@ def the_commit_lock_is_released_when_its_process_ends(bench: Bench) -> None:
             assert acquired
 
 
+@pytest.mark.requirements("OCC-15")
 def a_forked_child_does_not_keep_a_released_commit_lock(bench: Bench) -> None:
-    """OCC-15"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         child = multiprocessing.get_context("fork").Process(target=signal.pause)
@@ -113,8 +116,9 @@ def a_forked_child_does_not_keep_a_released_commit_lock(bench: Bench) -> None:
         child.join()
 
 
+@pytest.mark.requirements("OCC-15")
 def a_closed_client_acquires_no_commit_lock(bench: Bench) -> None:
-    """OCC-15: what is to be committed then fails for that reason, and for no other."""
+    """What is to be committed then fails for that reason, and for no other."""
     with bench.client() as catalog:
         table = create(catalog).table_id
     with catalog.coordinator.commit_lock(table, seconds=_SHORT):

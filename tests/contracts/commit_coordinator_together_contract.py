@@ -4,6 +4,7 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
 import itertools
+import json
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,14 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.errors import (
+    CatalogError,
+    CommitRejectedError,
+    IllegalCommitError,
+    InvalidArgumentError,
+    TableNotFoundError,
+)
+from cm_delta_dagster.protocol.actions.actions import TRANSACTION_TAG
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, inline, metadata, proposal
 
 
@@ -34,8 +42,8 @@ def _latest(catalog: Catalog, *tables: str) -> list[int]:
     return [catalog.coordinator.get_ratified_commits(table).latest_version for table in tables]
 
 
+@pytest.mark.requirements("CM-C1", "CM-C3")
 def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
-    """CM-C1, CM-C3"""
     with bench.client() as catalog:
         one, two = _two(catalog)
         catalog.coordinator.commit(two, proposal(1))
@@ -56,8 +64,8 @@ def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
         assert {entry.table_id for entry in entries} == {one, two} and len(entries) == 2
 
 
+@pytest.mark.requirements("CM-C3", "CM-C11")
 def nothing_is_ratified_if_one_version_is_taken(bench: Bench) -> None:
-    """CM-C3, CM-C11"""
     with bench.client() as catalog:
         one, two = _two(catalog)
         winner = proposal(1)
@@ -72,8 +80,8 @@ def nothing_is_ratified_if_one_version_is_taken(bench: Bench) -> None:
         assert catalog.feed.latest_feed_position() == position
 
 
+@pytest.mark.requirements("CM-C5")
 def nothing_is_ratified_if_one_table_creates_its_files(bench: Bench) -> None:
-    """CM-C5"""
     with bench.client() as catalog:
         one, two = _two(catalog)
         catalog.commit_policies.change_commit_policy(two, CommitPolicy.parse("put_if_absent"))
@@ -83,8 +91,8 @@ def nothing_is_ratified_if_one_table_creates_its_files(bench: Bench) -> None:
         assert _latest(catalog, one, two) == [0, 0]
 
 
+@pytest.mark.requirements("CM-C2", "CM-C14")
 def nothing_is_ratified_if_one_proposal_is_rejected(bench: Bench) -> None:
-    """CM-C2, CM-C14"""
     with bench.client() as catalog:
         one, two = _two(catalog)
         late = bench.clock.now + MAX_CLOCK_DIFFERENCE_MS + 1
@@ -107,8 +115,9 @@ def nothing_is_ratified_if_one_proposal_is_rejected(bench: Bench) -> None:
         assert _latest(catalog, one) == [0]
 
 
+@pytest.mark.requirements("CM-C3")
 def commits_together_are_repeated_without_effect(bench: Bench) -> None:
-    """CM-C3: a client with an unknown outcome proposes again and gets the ratified versions"""
+    """A client with an unknown outcome proposes again and gets the ratified versions."""
     with bench.client() as catalog:
         one, two = _two(catalog)
         proposals = {one: proposal(1), two: proposal(1)}
@@ -131,8 +140,50 @@ def commits_together_are_repeated_without_effect(bench: Bench) -> None:
         assert _latest(catalog, one, two) == [1, 2]
 
 
+def _grouped(version: int, participants: Mapping[str, int], *, transaction_id: str = "together") -> CommitProposal:
+    """An inline proposal that names the versions of all tables of its transaction."""
+    one = inline(version)
+    summary = replace(one.summary, tags={TRANSACTION_TAG: transaction_id})
+    info = {"txnId": summary.txn_id, "inCommitTimestamp": summary.in_commit_timestamp, "tags": dict(summary.tags)}
+    group = {
+        "transactionId": transaction_id,
+        "participants": [{"tableId": table, "proposedVersion": at} for table, at in participants.items()],
+        "coordinatingCatalog": "this",
+    }
+    content = f"{json.dumps({'commitInfo': info})}\n{json.dumps({'transactionGroup': group})}\n".encode()
+    return replace(one, summary=summary, content=content, file_size=len(content))
+
+
+@pytest.mark.requirements("MTX-2", "MTX-3", "CM-C3")
+def commits_that_name_each_other_are_ratified_only_together(bench: Bench) -> None:
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        catalog.coordinator.commit(two, proposal(1))
+        versions = {one: 1, two: 2}
+        right = {table: _grouped(version, versions) for table, version in versions.items()}
+        with pytest.raises(IllegalCommitError, match=f"names version 2 of table {two}"):
+            catalog.coordinator.commit(one, right[one])
+        for wrong in (
+            inline(2),
+            _grouped(2, {one: 1, two: 3}),
+            _grouped(2, versions, transaction_id="another"),
+            _grouped(2, {two: 2, "elsewhere": 1}),
+        ):
+            with pytest.raises(IllegalCommitError, match="transactionGroup"):
+                catalog.coordinator.commit_together({one: right[one], two: wrong})
+        assert _latest(catalog, one, two) == [0, 1]
+        assert isinstance(catalog.coordinator.commit_together(right), RatifiedTogether)
+        assert catalog.coordinator.commit_together(right) == RatifiedTogether(
+            commits={
+                one: Ratified(version=1, latest_version=1, published_version=0, repeated=True),
+                two: Ratified(version=2, latest_version=2, published_version=0, repeated=True),
+            }
+        )
+        assert _latest(catalog, one, two) == [1, 2]
+
+
+@pytest.mark.requirements("CM-C3", "CM-C15")
 def readers_see_concurrent_commits_together_whole(bench: Bench) -> None:
-    """CM-C3, CM-C15"""
     with bench.client() as catalog:
         one, two = _two(catalog)
         stopped = threading.Event()
@@ -169,5 +220,6 @@ COMMIT_COORDINATOR_TOGETHER_CONTRACT: tuple[Rule, ...] = (
     nothing_is_ratified_if_one_table_creates_its_files,
     nothing_is_ratified_if_one_proposal_is_rejected,
     commits_together_are_repeated_without_effect,
+    commits_that_name_each_other_are_ratified_only_together,
     readers_see_concurrent_commits_together_whole,
 )

@@ -72,8 +72,8 @@ def put_if_absent_of_a_scope_applies_to_new_tables_only(bench: Bench) -> None:
         assert catalog.coordinator.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
 
 
+@pytest.mark.requirements("CM-C5", "CM-C6")
 def a_change_to_put_if_absent_requires_publication(bench: Bench) -> None:
-    """CM-C5, CM-C6"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         catalog.coordinator.commit(table, inline(1))
@@ -100,8 +100,8 @@ def a_change_to_put_if_absent_can_be_cancelled(bench: Bench) -> None:
         assert isinstance(catalog.coordinator.commit(table, inline(2)), Ratified)
 
 
+@pytest.mark.requirements("CM-C5", "CM-C6")
 def a_change_from_put_if_absent_requires_a_barrier_commit(bench: Bench) -> None:
-    """CM-C5, CM-C6"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE

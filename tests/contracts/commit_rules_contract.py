@@ -1,4 +1,4 @@
-"""Contract of ``CommitRuleRegistry`` and ``ApprovalRequests``.
+"""Contract of ``CommitRuleRegistry`` and ``HeldCommits`` for approvals.
 
 Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
@@ -6,25 +6,30 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 import hashlib
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
-from cm_delta_dagster.catalog.approvals import MAX_APPROVAL_DURATION_MS, ApprovalRequest, ApprovalState
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.holds import MAX_HOLD_DURATION_MS, HoldState
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, TableCounts, VersionTaken
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
-    ApprovalClosedError,
     ApprovalRequiredError,
     CommitRefusedError,
+    HoldClosedError,
     InvalidArgumentError,
+    OperationRefusedError,
 )
+from tests.contracts.access_control_contract import principal_of
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal
+from tests.support.holds import hold_one
 
 PUT_IF_ABSENT = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)
 
@@ -113,10 +118,8 @@ def a_proposal_without_readable_content_violates_every_rule(bench: Bench) -> Non
         table_id = create(catalog).table_id
         catalog.commit_rules.set_commit_rule(rule())
         hidden = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=None)
-        altered = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=b"{}\n")
-        for forged in (hidden, altered):
-            with pytest.raises(CommitRefusedError, match="content that the catalog cannot read"):
-                catalog.coordinator.commit(table_id, forged)
+        with pytest.raises(CommitRefusedError, match="content that the catalog cannot read"):
+            catalog.coordinator.commit(table_id, hidden)
 
 
 def rules_are_replaced_listed_removed_and_audited(bench: Bench) -> None:
@@ -192,6 +195,34 @@ def no_rule_covers_commits_that_are_made_put_if_absent(bench: Bench) -> None:
             catalog.commit_policies.change_commit_policy(guarded, PUT_IF_ABSENT)
 
 
+def only_an_owner_sets_and_removes_rules_and_policies(bench: Bench) -> None:
+    """While grants are enforced; every other privilege is not enough, and the owner may."""
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        create(owner)
+        owner.access.enable_grants()
+        others = [privilege for privilege in Privilege if privilege is not Privilege.OWN]
+        owner.access.grant(others, "*", principal_of(writer))
+
+        def changes(catalog: Catalog) -> tuple[Callable[[], object], ...]:
+            limit = MaintenanceRule(scope="main", kind=MaintenanceKind.CHECKPOINT, allowed=True)
+            inline = CommitPolicyRule(scope="main", policy=CommitPolicy.parse("inline"))
+            return (
+                lambda: catalog.commit_rules.set_commit_rule(rule(scope="main")),
+                lambda: catalog.commit_rules.set_commit_rule(rule(scope="main.sales")),
+                lambda: catalog.commit_rules.set_commit_rule(rule(scope=str(NAME))),
+                lambda: catalog.commit_rules.remove_commit_rule("main.sales", "append_only"),
+                lambda: catalog.commit_policies.set_commit_policy(inline),
+                lambda: catalog.commit_policies.remove_commit_policy("main"),
+                lambda: catalog.maintenance_policies.set_maintenance_rule(limit),
+                lambda: catalog.maintenance_policies.remove_maintenance_rule("main", MaintenanceKind.CHECKPOINT),
+            )
+
+        for refused, permitted in zip(changes(writer), changes(owner), strict=True):
+            with pytest.raises(OperationRefusedError, match="does not have the privilege own"):
+                refused()
+            permitted()
+
+
 def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
@@ -257,12 +288,19 @@ def a_role_that_can_act_may_be_the_only_one_to_change_columns(bench: Bench) -> N
             assert owner.commit_rules.set_commit_rule(allowed).arguments == {"principals": principals}
 
 
-def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: object) -> str:
+def _request(
+    catalog: Catalog,
+    table_id: str,
+    one: CommitProposal,
+    *,
+    app_id: str | None = None,
+    app_version: int | None = None,
+) -> str:
     with pytest.raises(ApprovalRequiredError):
         catalog.coordinator.commit(table_id, one)
-    found = catalog.coordinator.request_approval(table_id, one, ApprovalRequest(intent="{}", **more))  # type: ignore[arg-type]
+    found = hold_one(catalog, table_id, one, app_id=app_id, app_version=app_version)
     assert found is not None
-    return found.approval_id
+    return found.hold_id
 
 
 def a_request_expires_after_at_most_366_days(bench: Bench) -> None:
@@ -270,13 +308,11 @@ def a_request_expires_after_at_most_366_days(bench: Bench) -> None:
         table_id = create(catalog).table_id
         catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         one = with_actions(1, removes=1)
-        for duration_ms in (0, MAX_APPROVAL_DURATION_MS + 1, 10 * MAX_APPROVAL_DURATION_MS, 2**70):
-            request = ApprovalRequest(intent="{}", duration_ms=duration_ms)
+        for duration_ms in (0, MAX_HOLD_DURATION_MS + 1, 10 * MAX_HOLD_DURATION_MS, 2**70):
             with pytest.raises(InvalidArgumentError, match="366 days"):
-                catalog.coordinator.request_approval(table_id, one, request)
-        assert catalog.approvals.approvals() == ()
-        longest = ApprovalRequest(intent="{}", duration_ms=MAX_APPROVAL_DURATION_MS)
-        assert catalog.coordinator.request_approval(table_id, one, longest) is not None
+                hold_one(catalog, table_id, one, duration_ms=duration_ms)
+        assert catalog.holds.holds() == ()
+        assert hold_one(catalog, table_id, one, duration_ms=MAX_HOLD_DURATION_MS) is not None
 
 
 def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> None:
@@ -286,35 +322,35 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
         one = with_actions(1, removes=1)
         approval_id = _request(catalog, table_id, one, app_id="job", app_version=3)
         assert _request(catalog, table_id, with_actions(1, removes=1), app_id="job", app_version=3) == approval_id
-        assert [each.approval_id for each in other.approvals.approvals("main.sales")] == [approval_id]
-        assert [each.content for each in other.approvals.protected_commits(table_id)] == [one.content]
+        assert [each.hold_id for each in other.holds.holds("main.sales")] == [approval_id]
+        assert [each.content for each in other.holds.protected_commits(table_id)] == [one.content]
         assert isinstance(other.coordinator.commit(table_id, with_actions(1)), Ratified)
-        assert isinstance(other.coordinator.commit(table_id, replace(one, approval_id=approval_id)), VersionTaken)
-        assert other.approvals.parked_commit(approval_id).approval.state is ApprovalState.PENDING
-        with pytest.raises(ApprovalClosedError, match="another commit"):
-            other.coordinator.commit(table_id, replace(with_actions(2, removes=2), approval_id=approval_id))
-        rebased = replace(rebased_on(one, 1), approval_id=approval_id)
+        assert isinstance(other.coordinator.commit(table_id, replace(one, hold_id=approval_id)), VersionTaken)
+        assert other.holds.held_proposals(approval_id)[0].hold.state is HoldState.PENDING
+        with pytest.raises(HoldClosedError, match="another commit"):
+            other.coordinator.commit(table_id, replace(with_actions(2, removes=2), hold_id=approval_id))
+        rebased = replace(rebased_on(one, 1), hold_id=approval_id)
         assert isinstance(other.coordinator.commit(table_id, rebased), Ratified)
         assert other.coordinator.commit(table_id, rebased) == Ratified(
             version=2, latest_version=2, published_version=0, repeated=True
         )
-        closed = catalog.approvals.parked_commit(approval_id).approval
-        assert (closed.state, closed.version) == (ApprovalState.COMMITTED, 2)
-        assert catalog.approvals.approvals() == () and len(catalog.approvals.approvals(with_closed=True)) == 1
-        with pytest.raises(ApprovalClosedError, match="was approved"):
-            catalog.approvals.reject_approval(approval_id, reason="no")
+        closed = catalog.holds.held_proposals(approval_id)[0].hold
+        assert (closed.state, closed.tables[0].version) == (HoldState.COMMITTED, 2)
+        assert catalog.holds.holds() == () and len(catalog.holds.holds(with_closed=True)) == 1
+        with pytest.raises(HoldClosedError, match="was approved"):
+            catalog.holds.reject_hold(approval_id, reason="no")
 
 
 def _refuse_approved(catalog: Catalog, table_id: str, one: CommitProposal, approval_id: str, *, naming: str) -> None:
     """Propose the approved commit: it is refused, and nothing changes."""
     before = catalog.coordinator.get_ratified_commits(table_id).latest_version
     with pytest.raises(CommitRefusedError, match=r"Reject the request and run the write again") as caught:
-        catalog.coordinator.commit(table_id, replace(one, approval_id=approval_id))
+        catalog.coordinator.commit(table_id, replace(one, hold_id=approval_id))
     assert caught.value.refusal is not None and caught.value.refusal.rule == naming
     assert approval_id in str(caught.value) and caught.value.refusal.scope in str(caught.value)
     assert catalog.coordinator.get_ratified_commits(table_id).latest_version == before
-    waiting = catalog.approvals.parked_commit(approval_id)
-    assert waiting.approval.state is ApprovalState.PENDING and waiting.content == one.content
+    waiting = catalog.holds.held_proposals(approval_id)[0]
+    assert waiting.hold.state is HoldState.PENDING and waiting.content == one.content
 
 
 def an_approval_holds_for_the_rules_of_its_request_alone(bench: Bench) -> None:
@@ -332,7 +368,7 @@ def an_approval_holds_for_the_rules_of_its_request_alone(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(
             replace(rule(on_violation=OnViolation.APPROVAL), reason="other words", contact="ana")
         )
-        assert isinstance(other.coordinator.commit(table_id, replace(one, approval_id=approval_id)), Ratified)
+        assert isinstance(other.coordinator.commit(table_id, replace(one, hold_id=approval_id)), Ratified)
 
 
 def an_approval_ends_with_the_arguments_of_its_rules(bench: Bench) -> None:
@@ -346,10 +382,10 @@ def an_approval_ends_with_the_arguments_of_its_rules(bench: Bench) -> None:
         _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files")
         catalog.commit_rules.set_commit_rule(replace(rule(on_violation=OnViolation.APPROVAL), name=limit.name))
         _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files (append_only)")
-        catalog.approvals.reject_approval(approval_id, reason="ask again")
+        catalog.holds.reject_hold(approval_id, reason="ask again")
         again = _request(catalog, table_id, one)
         assert again != approval_id and isinstance(
-            catalog.coordinator.commit(table_id, replace(one, approval_id=again)), Ratified
+            catalog.coordinator.commit(table_id, replace(one, hold_id=again)), Ratified
         )
 
 
@@ -369,12 +405,12 @@ def an_approval_does_not_hold_for_what_a_rebase_violates(bench: Bench) -> None:
         catalog.coordinator.commit(table_id, counted(with_actions(2), 6))
         rebased = rebased_on(one, 2)
         with pytest.raises(CommitRefusedError, match=r"removes 4 of 6 files.*was not made for this rule") as caught:
-            catalog.coordinator.commit(table_id, replace(rebased, approval_id=approval_id))
+            catalog.coordinator.commit(table_id, replace(rebased, hold_id=approval_id))
         assert caught.value.refusal is not None and caught.value.refusal.scope == "main"
         assert catalog.coordinator.get_ratified_commits(table_id).latest_version == 2
         catalog.coordinator.commit(table_id, counted(with_actions(3), 20))
         rebased = rebased_on(one, 3)
-        assert isinstance(catalog.coordinator.commit(table_id, replace(rebased, approval_id=approval_id)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, replace(rebased, hold_id=approval_id)), Ratified)
 
 
 def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
@@ -383,20 +419,10 @@ def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         approval_id = _request(catalog, table_id, with_actions(1, removes=1))
         catalog.commit_rules.remove_commit_rule("main.sales", "append_only")
-        with pytest.raises(InvalidArgumentError, match="wait for an approval"):
+        with pytest.raises(InvalidArgumentError, match="wait for a ratification or an approval"):
             catalog.commit_policies.change_commit_policy(table_id, PUT_IF_ABSENT)
-        catalog.approvals.reject_approval(approval_id, reason="no")
+        catalog.holds.reject_hold(approval_id, reason="no")
         catalog.commit_policies.change_commit_policy(table_id, PUT_IF_ABSENT)
-
-
-def a_transaction_over_several_tables_does_not_wait(bench: Bench) -> None:
-    with bench.client() as catalog:
-        first, second = create(catalog).table_id, create(catalog, OTHER).table_id
-        catalog.commit_rules.set_commit_rule(rule(scope=str(OTHER), on_violation=OnViolation.APPROVAL))
-        with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
-            catalog.coordinator.commit_together({first: with_actions(1), second: with_actions(1, removes=1)})
-        assert catalog.coordinator.get_ratified_commits(first).latest_version == 0
-        assert catalog.approvals.approvals() == ()
 
 
 COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
@@ -406,6 +432,7 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     a_rule_holds_while_others_of_its_scope_are_set_and_removed,
     malformed_rules_are_refused,
     no_rule_covers_commits_that_are_made_put_if_absent,
+    only_an_owner_sets_and_removes_rules_and_policies,
     a_rename_carries_the_rules_of_the_name,
     a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
@@ -416,5 +443,4 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     an_approval_ends_with_the_arguments_of_its_rules,
     an_approval_does_not_hold_for_what_a_rebase_violates,
     a_table_with_requests_does_not_become_put_if_absent,
-    a_transaction_over_several_tables_does_not_wait,
 )

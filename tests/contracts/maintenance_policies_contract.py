@@ -17,8 +17,9 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create
 
 
+@pytest.mark.requirements("CM-M4")
 def maintenance_is_denied_by_default_except_for_the_exempt_kinds(bench: Bench) -> None:
-    """CM-M4; and what never became a table is no table to maintain (CM-D5)."""
+    """A reservation that never became a table cannot be maintained either (CM-D5)."""
     allowed = ("CHECKPOINT", "LOG_COMPACTION", "VERSION_CHECKSUM", "CREATION_PURGE")
     with bench.client() as catalog:
         for kind in MaintenanceKind:
@@ -27,8 +28,8 @@ def maintenance_is_denied_by_default_except_for_the_exempt_kinds(bench: Bench) -
             assert decision.decided_by == "default" and decision.reason
 
 
+@pytest.mark.requirements("CM-M4", "CM-M5", "CM-M7")
 def the_rule_of_the_narrowest_scope_applies_to_its_kind(bench: Bench) -> None:
-    """CM-M4, CM-M5, CM-M7"""
     cleanup = MaintenanceKind.DATA_CLEANUP
     with bench.client() as catalog, bench.client() as other:
 
@@ -56,8 +57,8 @@ def the_rule_of_the_narrowest_scope_applies_to_its_kind(bench: Bench) -> None:
         assert (checkpoint.allowed, checkpoint.reason) == (False, "server does it")
 
 
+@pytest.mark.requirements("CM-M5")
 def rules_are_replaced_and_listed_by_scope_and_kind(bench: Bench) -> None:
-    """CM-M5"""
     with bench.client() as catalog:
         first = MaintenanceRule(scope="b", kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
         second = MaintenanceRule(scope="b", kind=MaintenanceKind.DATA_CLEANUP, allowed=False, reason="no")
@@ -72,8 +73,8 @@ def rules_are_replaced_and_listed_by_scope_and_kind(bench: Bench) -> None:
                 )
 
 
+@pytest.mark.requirements("CM-M5", "CM-M7")
 def maintenance_rules_of_the_new_name_apply_after_a_rename(bench: Bench) -> None:
-    """CM-M5, CM-M7"""
     kind = MaintenanceKind.DATA_CLEANUP
     with bench.client() as catalog:
         table_id = create(catalog).table_id
@@ -84,8 +85,8 @@ def maintenance_rules_of_the_new_name_apply_after_a_rename(bench: Bench) -> None
         assert catalog.maintenance_policies.maintenance_decision(NAME, kind).allowed
 
 
+@pytest.mark.requirements("CM-M4", "CM-M7")
 def denied_maintenance_stays_denied_after_a_rename(bench: Bench) -> None:
-    """CM-M4, CM-M7"""
     kind, exempt, other = MaintenanceKind.DATA_CLEANUP, MaintenanceKind.CHECKPOINT, MaintenanceKind.DATA_REORGANIZATION
     with bench.client() as catalog:
         table_id = create(catalog).table_id
@@ -109,8 +110,8 @@ def denied_maintenance_stays_denied_after_a_rename(bench: Bench) -> None:
         assert len([rule for rule in catalog.maintenance_policies.maintenance_rules() if rule.scope == str(OTHER)]) == 2
 
 
+@pytest.mark.requirements("CM-M4", "CM-M7")
 def a_rename_out_of_a_schema_keeps_its_denials(bench: Bench) -> None:
-    """CM-M4, CM-M7"""
     kind, elsewhere = MaintenanceKind.DATA_CLEANUP, TableIdentifier("main", "scratch", "orders")
     at_night = MaintenanceConditions(windows=(MaintenanceWindow.parse("22:00-06:00"),))
     with bench.client() as catalog:

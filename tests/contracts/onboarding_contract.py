@@ -15,7 +15,18 @@ from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.tables import RecordedDefinition, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import PurgeRefusedError, RecoveryError, TableAlreadyExistsError, TableNotFoundError
-from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, metadata, proposal, summary
+from tests.contracts.catalog_bench import (
+    NAME,
+    OTHER,
+    PROTOCOL,
+    Bench,
+    Rule,
+    allow_purge,
+    create,
+    metadata,
+    proposal,
+    summary,
+)
 
 NEW = TableIdentifier("main", "sales", "new")
 DROPPED = TableIdentifier("main", "sales", "dropped")
@@ -47,8 +58,8 @@ def _adopted(catalog: Catalog, *, location: str = LOCATION, name: TableIdentifie
     return entry
 
 
+@pytest.mark.requirements("CM-C2", "CM-D8")
 def an_adopted_table_begins_with_its_first_commit_and_is_never_purged(bench: Bench) -> None:
-    """CM-C2, CM-D8"""
     with bench.client() as catalog:
         table = _adopted(catalog)
         assert (table.location, table.ratified.latest_version, table.ratified.published_version) == (LOCATION, 7, 7)
@@ -66,11 +77,12 @@ def an_adopted_table_begins_with_its_first_commit_and_is_never_purged(bench: Ben
         ours = create(catalog, OTHER)
         catalog.registry.drop_table(OTHER)
         assert [found.is_external for found in catalog.registry.inactive_tables()] == [False]
+        allow_purge(catalog)
         assert catalog.registry.begin_purge(ours.table_id, min_age_ms=0).table_id == ours.table_id
 
 
+@pytest.mark.requirements("CM-D5")
 def tables_at_above_and_below_a_location_overlap_it(bench: Bench) -> None:
-    """CM-D5"""
     with bench.client() as catalog:
         table = _adopted(catalog)
         for location, overlaps in (
@@ -87,8 +99,8 @@ def tables_at_above_and_below_a_location_overlap_it(bench: Bench) -> None:
                 _adopted(catalog, location=location, name=OTHER)
 
 
+@pytest.mark.requirements("CM-D5")
 def a_table_at_a_location_of_its_creators_choice_may_name_files_elsewhere(bench: Bench) -> None:
-    """CM-D5"""
     with bench.client() as catalog:
         create(catalog, OTHER)
         assert catalog.recovery.tables_with_files_elsewhere() == ()
@@ -103,8 +115,8 @@ def a_table_at_a_location_of_its_creators_choice_may_name_files_elsewhere(bench:
         assert [one.table_id for one in catalog.recovery.tables_with_files_elsewhere()] == [table.table_id]
 
 
+@pytest.mark.requirements("CM-D6")
 def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench) -> None:
-    """CM-D6"""
     with bench.client() as catalog:
         table = _adopted(catalog)
         lease = catalog.leases.acquire_maintenance_lease(
@@ -129,8 +141,8 @@ def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench)
         assert isinstance(_adopted(catalog), TableEntry)
 
 
+@pytest.mark.requirements("CM-D6")
 def a_table_that_others_need_is_not_released(bench: Bench) -> None:
-    """CM-D6"""
     with bench.client() as catalog:
         table = create(catalog)
         catalog.registry.create_staging_table(OTHER, clone_of=table.table_id)
@@ -166,16 +178,16 @@ def _is_refused_to_tables(catalog: Catalog) -> None:
     assert catalog.registry.list_tables() == (NAME,) and catalog.feed.latest_feed_position() == feed
 
 
+@pytest.mark.requirements("CM-R1")
 def a_registered_path_that_is_adopted_is_the_name_of_a_table(bench: Bench) -> None:
-    """CM-R1"""
     with bench.client() as catalog:
         catalog.registry.register_path(NAME, LOCATION)
         assert _adopted(catalog).identifier == NAME
         assert catalog.registry.registered_paths() == {} and catalog.registry.list_tables() == (NAME,)
 
 
+@pytest.mark.requirements("CM-R1")
 def a_registered_path_is_a_name_for_reading(bench: Bench) -> None:
-    """CM-R1"""
     with bench.client() as catalog:
         for _ in range(2):
             catalog.registry.register_path(OTHER, LOCATION)

@@ -29,8 +29,8 @@ def write_replaces_an_object_and_stat_returns_its_new_size(store: Store, root: s
     assert status.modification_time > 1_500_000_000_000
 
 
+@pytest.mark.requirements("LOG-5")
 def write_if_absent_does_not_change_an_existing_object(store: Store, root: str) -> None:
-    """LOG-5"""
     store.write_if_absent(f"{root}/log/0.json", b"first")
     store.write_if_absent(f"{root}/log/staged/1.json", b"staged", may_show_unfinished=True)
     for name, there in (("0.json", b"first"), ("staged/1.json", b"staged")):
@@ -40,9 +40,8 @@ def write_if_absent_does_not_change_an_existing_object(store: Store, root: str) 
         assert store.read(f"{root}/log/{name}") == there
 
 
+@pytest.mark.requirements("LOG-5")
 def exactly_one_of_concurrent_writers_creates_the_object(store: Store, root: str) -> None:
-    """LOG-5"""
-
     barrier = threading.Barrier(12)
 
     def attempt(number: int) -> int | None:
@@ -61,8 +60,8 @@ def exactly_one_of_concurrent_writers_creates_the_object(store: Store, root: str
         store.delete(f"{root}/contended")
 
 
+@pytest.mark.requirements("LOG-18")
 def a_listing_is_sorted_and_begins_with_the_start_name(store: Store, root: str) -> None:
-    """LOG-18"""
     names = [f"{version:020d}.json" for version in (10, 9, 11, 100)]
     for name in names:
         store.write(f"{root}/log/{name}", b"x")
@@ -144,8 +143,8 @@ def discard_deletes_only_objects_below_the_directory(store: Store, root: str) ->
     assert [found.location for found in store.list_recursive(root)] == [f"{root}/gone-not/x", f"{root}/z"]
 
 
+@pytest.mark.requirements("REC-14")
 def each_spelling_of_a_location_is_resolved_to_one(store: Store, root: str) -> None:
-    """REC-14"""
     store.write(f"{root}/deep/x", b"1")
     resolved = store.resolve(f"{root}/deep/x")
     for spelled in (f"{root}//deep/x", f"{root}/./deep/x", f"{root}/deep/x/", resolved):

@@ -10,7 +10,7 @@ import pytest
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import PurgeRefusedError, RecoveryError, TableAlreadyExistsError, TableNotFoundError
-from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal, summary
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, allow_purge, create, proposal, summary
 
 CLONE, SECOND = TableIdentifier("main", "sales", "clone"), TableIdentifier("main", "sales", "second")
 
@@ -31,6 +31,7 @@ def purged(catalog: Catalog, table_id: str) -> None:
 
 def a_clone_is_known_from_its_reservation_to_its_purge(bench: Bench) -> None:
     with bench.client() as catalog:
+        allow_purge(catalog)
         source = create(catalog)
         staging = catalog.registry.create_staging_table(CLONE, clone_of=source.table_id)
         (reserved,) = catalog.registry.clones_of(source.table_id)
@@ -69,6 +70,7 @@ def only_an_active_table_is_cloned(bench: Bench) -> None:
 
 def a_clone_of_a_clone_refers_to_all_sources(bench: Bench) -> None:
     with bench.client() as catalog:
+        allow_purge(catalog)
         source = create(catalog)
         first = clone_of(catalog, source)
         second = clone_of(catalog, first, SECOND)
@@ -84,6 +86,7 @@ def a_clone_of_a_clone_refers_to_all_sources(bench: Bench) -> None:
 
 def a_source_with_clones_is_not_purged(bench: Bench) -> None:
     with bench.client() as catalog:
+        allow_purge(catalog)
         source = create(catalog)
         clone = clone_of(catalog, source)
         catalog.registry.drop_table(NAME)
@@ -115,6 +118,7 @@ def a_reserved_clone_can_be_abandoned(bench: Bench) -> None:
 
 def one_of_concurrent_clone_and_purge_succeeds(bench: Bench) -> None:
     with bench.client() as catalog, ThreadPoolExecutor(2) as threads:
+        allow_purge(catalog)
         for number in range(5):
             source = create(catalog)
             first = clone_of(catalog, source, TableIdentifier("main", "sales", f"c{number}"))

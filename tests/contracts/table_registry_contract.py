@@ -5,25 +5,29 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import (
     Ratified,
 )
 from cm_delta_dagster.catalog.tables import InactiveState, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
+    MaintenanceNotPermittedError,
     PurgeRefusedError,
+    RetentionTooShortError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal, summary
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, allow_purge, create, proposal, summary
 
 
+@pytest.mark.requirements("CM-D1", "CM-D3", "CM-D5")
 def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> None:
-    """CM-D1, CM-D3, CM-D5"""
     with bench.client() as catalog, bench.client() as other:
         staging = catalog.registry.create_staging_table(NAME)
         assert not staging.location.endswith("/") and "%" not in staging.location
@@ -41,15 +45,15 @@ def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> 
         assert entry.created_ms == bench.clock.now
 
 
+@pytest.mark.requirements("CM-D1")
 def reservations_have_unique_ids_and_locations(bench: Bench) -> None:
-    """CM-D1"""
     with bench.client() as catalog, ThreadPoolExecutor(8) as threads:
         made = list(threads.map(lambda _: catalog.registry.create_staging_table(NAME), range(40)))
     assert len({staging.location for staging in made}) == len({staging.table_id for staging in made}) == 40
 
 
+@pytest.mark.requirements("CM-D3")
 def one_of_concurrent_registrations_gets_the_name(bench: Bench) -> None:
-    """CM-D3"""
     with bench.client() as catalog:
         made = [catalog.registry.create_staging_table(NAME) for _ in range(8)]
 
@@ -67,8 +71,8 @@ def one_of_concurrent_registrations_gets_the_name(bench: Bench) -> None:
             catalog.registry.create_staging_table(NAME)
 
 
+@pytest.mark.requirements("CM-D3")
 def a_repeated_registration_returns_the_entry(bench: Bench) -> None:
-    """CM-D3"""
     with bench.client() as catalog:
         entry = create(catalog)
         assert catalog.registry.register_table(entry.table_id, NAME, summary=summary(9)) == entry
@@ -81,8 +85,8 @@ def a_repeated_registration_returns_the_entry(bench: Bench) -> None:
             catalog.registry.register_table(str(uuid.uuid4()), NAME, summary=summary(9))
 
 
+@pytest.mark.requirements("CM-D6", "CM-D8")
 def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
-    """CM-D6, CM-D8"""
     with bench.client() as catalog:
         old = create(catalog)
         assert isinstance(catalog.coordinator.commit(old.table_id, proposal(1)), Ratified)
@@ -107,8 +111,8 @@ def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
         assert catalog.registry.load_table(NAME) == new
 
 
+@pytest.mark.requirements("CM-D8")
 def a_drop_by_id_does_not_drop_another_table_of_that_name(bench: Bench) -> None:
-    """CM-D8"""
     with bench.client() as catalog:
         old = create(catalog)
         catalog.registry.drop_table(NAME, table_id=old.table_id)
@@ -120,8 +124,8 @@ def a_drop_by_id_does_not_drop_another_table_of_that_name(bench: Bench) -> None:
         assert catalog.registry.load_table(NAME) == new
 
 
+@pytest.mark.requirements("CM-D6", "CM-D8")
 def undrop_restores_all_commits_and_requires_a_free_name(bench: Bench) -> None:
-    """CM-D6, CM-D8"""
     with bench.client() as catalog:
         catalog.coordinator.set_published_version(create(catalog).table_id, 0)
         old = catalog.registry.load_table(NAME)
@@ -146,8 +150,8 @@ def undrop_restores_all_commits_and_requires_a_free_name(bench: Bench) -> None:
             catalog.registry.undrop_table(catalog.registry.create_staging_table(OTHER).table_id)
 
 
+@pytest.mark.requirements("CM-D8")
 def a_renamed_table_keeps_id_location_and_commits(bench: Bench) -> None:
-    """CM-D8"""
     with bench.client() as catalog, bench.client() as stale:
         old = create(catalog)
         stale.registry.load_table(NAME)
@@ -176,9 +180,10 @@ def a_renamed_table_keeps_id_location_and_commits(bench: Bench) -> None:
             catalog.registry.rename_table(old.table_id, TableIdentifier("main", "sales", "third"))
 
 
+@pytest.mark.requirements("CM-D7", "CM-D8")
 def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
-    """CM-D7, CM-D8"""
     with bench.client() as catalog:
+        allow_purge(catalog)
         entry = create(catalog)
         with pytest.raises(PurgeRefusedError):
             catalog.registry.begin_purge(entry.table_id, min_age_ms=0)
@@ -214,8 +219,38 @@ def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
         assert [one.table_id for one in catalog.feed.feed(after=0, limit=9)] == [entry.table_id]
 
 
+def a_purge_needs_the_permission_of_the_rules(bench: Bench) -> None:
+    with bench.client() as catalog:
+        dropped = create(catalog)
+        catalog.registry.drop_table(NAME)
+        reserved = catalog.registry.create_staging_table(OTHER)
+        kinds = {dropped.table_id: MaintenanceKind.TABLE_PURGE, reserved.table_id: MaintenanceKind.CREATION_PURGE}
+        denied = MaintenanceRule(scope="main", kind=MaintenanceKind.CREATION_PURGE, allowed=False)
+        catalog.maintenance_policies.set_maintenance_rule(denied)
+        for table_id, kind in kinds.items():
+            with pytest.raises(MaintenanceNotPermittedError, match=kind.value):
+                catalog.registry.begin_purge(table_id, min_age_ms=0)
+        aged = MaintenanceConditions(min_retention=timedelta(seconds=2))
+        for kind in kinds.values():
+            rule = MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=aged)
+            catalog.maintenance_policies.set_maintenance_rule(rule)
+        bench.clock.now += 3000
+        for table_id in kinds:
+            with pytest.raises(RetentionTooShortError, match="2 s"):
+                catalog.registry.begin_purge(table_id, min_age_ms=1999)
+        states = {table.table_id: table.state for table in catalog.registry.inactive_tables()}
+        assert states == {dropped.table_id: InactiveState.DROPPED, reserved.table_id: InactiveState.STAGING}
+        for table_id in kinds:
+            catalog.registry.begin_purge(table_id, min_age_ms=2000)
+        for table_id, kind in kinds.items():  # What has begun ends, also if the rules change.
+            catalog.maintenance_policies.set_maintenance_rule(replace(denied, kind=kind))
+            catalog.registry.begin_purge(table_id, min_age_ms=0)
+            catalog.registry.finish_purge(table_id)
+        assert catalog.registry.inactive_tables() == ()
+
+
+@pytest.mark.requirements("CM-D5")
 def a_purged_reservation_cannot_be_registered(bench: Bench) -> None:
-    """CM-D5"""
     with bench.client() as catalog:
         staging = catalog.registry.create_staging_table(NAME)
         (found,) = catalog.registry.inactive_tables()
@@ -231,9 +266,10 @@ def a_purged_reservation_cannot_be_registered(bench: Bench) -> None:
         assert create(catalog).table_id != staging.table_id
 
 
+@pytest.mark.requirements("CM-D7")
 def one_of_concurrent_undrop_and_purge_succeeds(bench: Bench) -> None:
-    """CM-D7"""
     with bench.client() as one, bench.client() as two:
+        allow_purge(one)
         table_ids = []
         for number in range(8):
             name = TableIdentifier("main", "sales", f"t{number}")
@@ -326,6 +362,29 @@ def a_given_location_is_reserved_once(bench: Bench) -> None:
             catalog.registry.create_staging_table(OTHER, location=location)
 
 
+def a_table_of_the_warehouse_is_not_put_below_one_at_a_given_location(bench: Bench) -> None:
+    with bench.client() as catalog:
+        of_catalog = catalog.registry.create_staging_table(NAME).location.rsplit("/", 2)[0]
+        catalog.registry.create_staging_table(OTHER, location=f"{of_catalog}/raw")
+        with pytest.raises(TableAlreadyExistsError, match="is not free for another table"):
+            catalog.registry.create_staging_table(TableIdentifier("main", "raw", "t"))
+
+
+def a_given_location_has_one_spelling(bench: Bench) -> None:
+    with bench.client() as catalog:
+        for spelling in (
+            "memory://b//x",
+            "memory://b/y/../x",
+            "memory://b/x/",
+            "memory://b/./x",
+            "s3a://b/x",
+            "MEMORY://b/x",
+        ):
+            with pytest.raises(InvalidArgumentError, match="another spelling of a location"):
+                catalog.registry.create_staging_table(NAME, location=spelling)
+        assert catalog.registry.inactive_tables() == ()
+
+
 def one_of_concurrent_reservations_gets_a_given_location(bench: Bench) -> None:
     with bench.client() as catalog:
 
@@ -358,6 +417,8 @@ TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (
     reservations_have_unique_ids_and_locations,
     one_of_concurrent_registrations_gets_the_name,
     a_given_location_is_reserved_once,
+    a_given_location_has_one_spelling,
+    a_table_of_the_warehouse_is_not_put_below_one_at_a_given_location,
     one_of_concurrent_reservations_gets_a_given_location,
     an_abandoned_reservation_of_a_given_location_is_deleted_without_files,
     a_repeated_registration_returns_the_entry,
@@ -366,6 +427,7 @@ TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (
     undrop_restores_all_commits_and_requires_a_free_name,
     a_renamed_table_keeps_id_location_and_commits,
     only_tables_dropped_long_enough_ago_are_purged,
+    a_purge_needs_the_permission_of_the_rules,
     a_purged_reservation_cannot_be_registered,
     one_of_concurrent_undrop_and_purge_succeeds,
     tables_are_listed_by_scope_in_order_of_name,

@@ -36,8 +36,8 @@ from tests.contracts.catalog_bench import (
 MORE = replace(PROTOCOL, writer_features=("catalogManaged", "inCommitTimestamp", "appendOnly"))
 
 
+@pytest.mark.requirements("CM-C13", "CM-R1")
 def the_definition_of_a_registered_table_is_served(bench: Bench) -> None:
-    """CM-C13, CM-R1"""
     with bench.client() as catalog, bench.client() as other:
         entry = defined(catalog)
         found = other.registry.load_table(NAME)
@@ -46,13 +46,13 @@ def the_definition_of_a_registered_table_is_served(bench: Bench) -> None:
         assert definition is not None and (definition.metadata, definition.protocol) == (metadata("id"), PROTOCOL)
         assert (definition.version, definition.in_commit_timestamp) == (0, 1000)
         assert [field.name for field in definition.columns.fields] == ["id"]
-        assert (definition.partition_columns, definition.properties) == ((), {})
+        assert (definition.partition_columns, definition.properties) == ((), metadata().configuration)
         (initial,) = other.coordinator.commit_records(entry.table_id, start=0, end=0)
         assert (initial.file_name, initial.file_size, initial.file_modification_time) == (f"{0:020d}.json", 200, 77)
 
 
+@pytest.mark.requirements("CM-C13")
 def a_commit_changes_the_definition_and_the_etag(bench: Bench) -> None:
-    """CM-C13"""
     with bench.client() as catalog, bench.client() as other:
         entry = defined(catalog)
         table = entry.table_id
@@ -83,8 +83,8 @@ def a_commit_changes_the_definition_and_the_etag(bench: Bench) -> None:
         assert len(set(seen)) == len(seen)
 
 
+@pytest.mark.requirements("CM-C13", "CM-C1")
 def a_refused_proposal_does_not_change_the_definition(bench: Bench) -> None:
-    """CM-C13, CM-C1"""
     with bench.client() as catalog:
         entry = defined(catalog)
         table = entry.table_id
@@ -109,8 +109,8 @@ def a_refused_proposal_does_not_change_the_definition(bench: Bench) -> None:
         assert catalog.registry.load_table(NAME) == now
 
 
+@pytest.mark.requirements("CM-C13")
 def no_definition_is_served_before_it_is_reported(bench: Bench) -> None:
-    """CM-C13"""
     with bench.client() as catalog:
         entry = create(catalog)
         table = entry.table_id
@@ -134,8 +134,8 @@ def no_definition_is_served_before_it_is_reported(bench: Bench) -> None:
             catalog.registry.load_table_by_id(table)
 
 
+@pytest.mark.requirements("CM-C13", "CM-C14")
 def content_with_another_definition_than_the_proposal_is_rejected(bench: Bench) -> None:
-    """CM-C13, CM-C14"""
     with bench.client() as catalog:
         table = defined(catalog).table_id
         line = commit_json.encode_action(metadata("id", "more")).encode() + b"\n"
@@ -153,8 +153,9 @@ def content_with_another_definition_than_the_proposal_is_rejected(bench: Bench) 
         assert isinstance(catalog.coordinator.commit(table, right), Ratified)
 
 
+@pytest.mark.requirements("CM-C13", "CM-C15")
 def version_and_definition_are_read_consistently(bench: Bench) -> None:
-    """CM-C13, CM-C15: the version is the number of columns, at every moment."""
+    """The version is the number of columns, at every moment."""
     with bench.client() as catalog, bench.client() as other:
         table = defined(catalog).table_id
         last = 40

@@ -17,7 +17,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     TableNotFoundError,
 )
-from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
+from tests.contracts.catalog_bench import FORKSERVER, NAME, Bench, Rule, create, proposal
 
 
 def _created(catalog: Catalog, versions: int) -> str:
@@ -131,8 +131,10 @@ def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answ
 def one_of_concurrent_processes_sets_each_pin(bench: Bench) -> None:
     with bench.client() as catalog:
         table = _created(catalog, 3)
-    barrier, answers = SPAWN.Barrier(3), SPAWN.Queue()
-    processes = [SPAWN.Process(target=_pin_all, args=(bench, table, own, 20, barrier, answers)) for own in (1, 2, 3)]
+    barrier, answers = FORKSERVER.Barrier(3), FORKSERVER.Queue()
+    processes = [
+        FORKSERVER.Process(target=_pin_all, args=(bench, table, own, 20, barrier, answers)) for own in (1, 2, 3)
+    ]
     for process in processes:
         process.start()
     pinned = [answers.get(timeout=500) for _ in processes]

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.log.log_files import (
     ClassicCheckpointFile,
     CommitFile,
@@ -162,7 +163,7 @@ def our_rows(spark: SparkSession, location: Path | str, version: int) -> pa.Tabl
     """The rows of a table at one version as this package reads them by path."""
     stores = Stores()
     snapshot = load_path_snapshot(stores, f"file://{location}", version=version)
-    return read_snapshot(snapshot, spark=spark, store=stores.store_for(snapshot.location)).toArrow()
+    return read(SnapshotScan(snapshot=snapshot, store=stores.store_for(snapshot.location)), spark=spark).toArrow()
 
 
 def canonical(table: pa.Table) -> list[str]:

@@ -133,9 +133,23 @@ def _leaf(item: StructField) -> str:
     return type(item.type).__name__ if isinstance(item.type, StructType) else str(item.type).split("(")[0]
 
 
+@pytest.mark.requirements(
+    "COLMAP-3",
+    "COLMAP-4",
+    "COLMAP-6",
+    "COLMAP-10",
+    "COLMAP-11",
+    "COLMAP-12",
+    "COLMAP-13",
+    "COLMAP-14",
+    "UP-TW-2",
+    "UP-TW-3",
+    "META-4",
+    "META-6",
+    "META-7",
+)
 @pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
 def test_random_alterations_end_as_by_delta_spark(delta_spark: DeltaSpark, tmp_path: Path, seed: int) -> None:
-    """COLMAP-3, COLMAP-4, COLMAP-6, COLMAP-10 to COLMAP-14, UP-TW-2, UP-TW-3, META-4, META-6, META-7"""
     location = tmp_path / "theirs"
     columns = ", ".join(f"{name} {wanted}" for name, wanted in _COLUMNS.items())
     delta_spark.sql(f"create table delta.`{location}` ({columns}) using delta partitioned by (part)")

@@ -8,7 +8,7 @@ import pytest
 
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
@@ -45,13 +45,14 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
         theirs = canonical(their_changes(peer, location, start, end))
     except RuntimeError:
         with pytest.raises(CmDeltaError):
-            read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end))
+            read_changes_arrow(open_changes(table, ChangeRange(starting_version=start, ending_version=end)))
         return False
-    ours = canonical(read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end)))
+    ours = canonical(read_changes_arrow(open_changes(table, ChangeRange(starting_version=start, ending_version=end))))
     assert ours == theirs, (start, end)
     return True
 
 
+@pytest.mark.requirements("CDF-5", "CDF-6", "CDF-7", "CDF-8", "CDF-10")
 @pytest.mark.parametrize(
     "properties",
     [
@@ -61,7 +62,7 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
     ],
 )
 def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp_path: Path, properties: str) -> None:
-    """CDF-5, CDF-6, CDF-7, CDF-8, CDF-10: commit times included."""
+    """Commit times included."""
     location = tmp_path / "t"
     name = f"delta.`{location}`"
     create = (
@@ -76,15 +77,15 @@ def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp
     assert not check_range(delta_spark, location, 8, None)
     assert check_range(delta_spark, location, 8, 9)
     times = read_changes_arrow(
-        open_path_table(Stores(), str(location)), ChangeRange(starting_version=2, ending_version=3)
+        open_changes(open_path_table(Stores(), str(location)), ChangeRange(starting_version=2, ending_version=3))
     )
     assert all(isinstance(time, datetime) for time in times["_commit_timestamp"].to_pylist())
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 def test_a_range_with_a_renamed_column_is_mapped_where_delta_spark_refuses_it(
     delta_spark: DeltaSpark, tmp_path: Path
 ) -> None:
-    """CDF-6, COLMAP-15."""
     location = tmp_path / "t"
     name = f"delta.`{location}`"
     create = (
@@ -97,5 +98,7 @@ def test_a_range_with_a_renamed_column_is_mapped_where_delta_spark_refuses_it(
     for start in (0, 2):
         with pytest.raises(RuntimeError, match="INCOMPATIBLE"):
             their_changes(delta_spark, location, start, None)
-        found = read_changes_arrow(open_path_table(Stores(), str(location)), ChangeRange(starting_version=start))
+        found = read_changes_arrow(
+            open_changes(open_path_table(Stores(), str(location)), ChangeRange(starting_version=start))
+        )
         assert "renamed" in found.schema.names and "v" not in found.schema.names

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import Connection, RetentionCheck, connect
+from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.actions.paths import decode_path
@@ -38,7 +38,7 @@ _LIFE = (
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Connection]:
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/ware house", spark=spark) as connection:
-        connection.allow("main", "data_cleanup")
+        connection.maintenance.set_policy("main", "data_cleanup")
         yield connection
 
 
@@ -59,7 +59,7 @@ def _named(snapshot: Snapshot) -> set[str]:
 
 
 def _vacuum_now(lake: Connection, name: str) -> int:
-    return lake.table(name).vacuum(timedelta(0), retention_check=RetentionCheck.OFF).num_files
+    return lake.table(name).vacuum(timedelta(0), force=True).num_files
 
 
 @pytest.mark.exhaustive
@@ -73,9 +73,9 @@ def test_delta_spark_reads_the_rows_of_clones(delta_spark: DeltaSpark, lake: Con
         f"delete from delta.`{theirs}` where id < 3",
     )
     for mode in ("shallow", "deep"):
-        lake.clone(str(theirs), f"main.a.{mode}", mode=mode)
+        lake.onboarding.clone(str(theirs), f"main.a.{mode}", mode=mode)
         copy = lake.table(f"main.a.{mode}")
-        assert copy.files().column("deletionVector").null_count == 0
+        assert copy.scan().files().column("deletionVector").null_count == 0
         expected = canonical(copy.to_arrow())
         assert expected == canonical(copy.to_df().toArrow()) == canonical(delta_spark.rows(theirs, 2))
         lake.client.wait_for_background()
@@ -83,10 +83,11 @@ def test_delta_spark_reads_the_rows_of_clones(delta_spark: DeltaSpark, lake: Con
         assert canonical(delta_spark.rows(readable, 0)) == expected
 
 
+@pytest.mark.requirements("VAC-1", "DV-1")
 def test_vacuum_keeps_what_a_clone_needs_and_delta_spark_does_not(
     delta_spark: DeltaSpark, lake: Connection, tmp_path: Path
 ) -> None:
-    """VAC-1, DV-1: both delete from each directory what nothing needs; the clone of delta-spark loses files of its source.
+    """Both delete from each directory what nothing needs; the clone of delta-spark loses files of its source.
 
     VACUUM of delta-spark fails at inline deletion vectors, which are short and stand in the log.
     """
@@ -124,16 +125,17 @@ def test_vacuum_keeps_what_a_clone_needs_and_delta_spark_does_not(
         delta_spark.sql(unchecked, f"VACUUM delta.`{readable}` RETAIN 0 HOURS", "SELECT 1")
 
 
+@pytest.mark.requirements("VAC-1")
 def test_a_clone_whose_source_delta_spark_vacuumed_names_the_missing_file(
     delta_spark: DeltaSpark, lake: Connection, tmp_path: Path
 ) -> None:
-    """VAC-1: no catalog knows the clones of a table by path, which is said when it is cloned; a deep clone has copies."""
+    """No catalog knows the clones of a table by path, which is said when it is cloned; a deep clone has copies."""
     source = f"delta.`{tmp_path / 'so urce'}`"
     delta_spark.sql(
         f"CREATE TABLE {source} (id bigint) USING DELTA", f"INSERT INTO {source} SELECT id FROM range(0, 5, 1, 1)"
     )
-    assert "VACUUM" in str(lake.clone(str(tmp_path / "so urce"), "main.a.shallow").warning)
-    lake.clone(str(tmp_path / "so urce"), "main.a.deep", mode="deep")
+    assert "VACUUM" in str(lake.onboarding.clone(str(tmp_path / "so urce"), "main.a.shallow").warning)
+    lake.onboarding.clone(str(tmp_path / "so urce"), "main.a.deep", mode="deep")
     rows = canonical(lake.table("main.a.shallow").to_arrow())
     delta_spark.sql(
         f"INSERT OVERWRITE {source} VALUES (9)",

@@ -52,11 +52,12 @@ def _spec(act: Act, role: str, table: CaseTable, level: IsolationLevel) -> dict[
     }
 
 
+@pytest.mark.requirements("OCC-5", "OCC-6", "OCC-7", "OCC-8", "OCC-9", "OCC-10", "OCC-11", "OCC-12", "OCC-14")
 @pytest.mark.parametrize(("name", "winner", "level"), list(_conflicts()))
 def test_delta_spark_decides_as_the_table_says(
     delta_spark: DeltaSpark, tmp_path: Path, name: str, winner: str, level: IsolationLevel
 ) -> None:
-    """OCC-5 to OCC-12, OCC-14: real transactions of both sides on one snapshot; the level of a commit is recorded as by us."""
+    """Real transactions of both sides on one snapshot; the level of a commit is recorded as by us."""
     table = TABLES[name]
     (tmp_path / "_delta_log").mkdir()
     start = [CommitInfo(operation="CREATE TABLE", timestamp=1), _PROTOCOL, base_metadata("1", table, level)]

@@ -83,7 +83,7 @@ _MAPPED = (
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Connection]:
     home = tmp_path_factory.mktemp("every")
     with connect(f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/ware", spark=spark) as connection:
-        connection.allow("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_reorganization")
         yield connection
 
 
@@ -105,10 +105,10 @@ def _through_every_verb(lake: Connection, name: str, layout: str, *, is_rich: bo
 def _other_verbs(lake: Connection, table: DeltaTable, home: Path) -> None:
     """The verbs that SQL does not have: keys and partitions that are replaced, a stream, a merge by keys."""
     spark = lake.spark
-    table.overwrite(spark.sql("SELECT 3L AS id, 'key' AS p UNION ALL SELECT 4L, 'key'").coalesce(1), replace_using="id")
+    table.overwrite(spark.sql("SELECT 3L AS id, 'key' AS p UNION ALL SELECT 4L, 'key'").coalesce(1), keys="id")
     if table.snapshot().partition_columns:
         table.overwrite(spark.sql("SELECT 90L AS id, 'alone' AS p"), partitions="dynamic")
-    table.merge(spark.sql("SELECT 5L AS id, 'by key' AS p, 1 AS n"), on=["id"])
+    table.upsert(spark.sql("SELECT 5L AS id, 'by key' AS p, 1 AS n"), on=["id"])
     (home / "arriving").mkdir()
     spark.sql("SELECT 80L AS id, 'streamed' AS p").coalesce(1).write.parquet(str(home / "arriving" / "one"))
     arriving = spark.readStream.schema("id bigint, p string").parquet(str(home / "arriving" / "*"))
@@ -116,6 +116,7 @@ def _other_verbs(lake: Connection, table: DeltaTable, home: Path) -> None:
     query.awaitTermination(120)
 
 
+@pytest.mark.requirements("DML-1", "CDF-2", "ROWTRK-13", "COLMAP-9", "DV-23")
 @pytest.mark.parametrize(
     ("name", "layout"),
     [
@@ -127,7 +128,7 @@ def _other_verbs(lake: Connection, table: DeltaTable, home: Path) -> None:
 def test_delta_spark_reads_a_table_that_went_through_every_verb(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, name: str, layout: str
 ) -> None:
-    """DML-1, CDF-2, ROWTRK-13, COLMAP-9, DV-23: each version, the changes of the versions, row ids; then delta-spark goes on."""
+    """Each version, the changes of the versions, row ids; then delta-spark goes on."""
     is_rich = name != "plain"
     table = _through_every_verb(lake, f"main.every.{name.replace(' ', '_')}", layout, is_rich=is_rich, home=tmp_path)
     last = table.version()
@@ -156,7 +157,7 @@ def test_delta_spark_reads_a_table_that_went_through_every_verb(
 def _check_changes(table: DeltaTable, delta_spark: DeltaSpark, copy: Path, version: int) -> None:
     """The change feed of one version as both read it from the same files; both refuse those with another schema."""
     try:
-        found = canonical(table.changes_arrow(starting_version=version, ending_version=version))
+        found = canonical(table.changes(starting_version=version, ending_version=version).to_arrow())
     except CmDeltaError as error:
         with pytest.raises(RuntimeError):
             their_changes(delta_spark, copy, version, version)

@@ -16,6 +16,7 @@ MODULES = {
     "iceberg": ["pyiceberg.catalog.rest", "pyiceberg.io.pyarrow"],
     "no-packages": [],
     "sail": ["pysail.spark"],
+    "schemathesis": ["schemathesis.cli"],
     "unitycatalog": ["unitycatalog.client", "unitycatalog.delta.models.delta_protocol"],
 }
 

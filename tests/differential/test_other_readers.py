@@ -79,7 +79,7 @@ def written(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
         tables = {name: write(lake, f"main.test.t{at}", frame, CASES[name]) for at, name in enumerate(CASES)}
         lake.client.wait_for_background()
         for table in tables.values():
-            table.publish()
+            table.maintenance.publish()
         expected = {
             name: {version: table.to_arrow(version=version) for version in range(table.version() + 1)}
             for name, table in tables.items()

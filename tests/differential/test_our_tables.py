@@ -81,7 +81,7 @@ def _history(table: DeltaTable, frame: DataFrame, spark: SparkSession) -> None:
     table.overwrite(frame)
     table.overwrite(frame.where("p = 'a b'").withColumn("x", frame["id"] + 0.25), where="p = 'a b'")
     changed = frame.where("id in (1, 9)").withColumn("small", frame["tiny"].cast("short"))
-    table.merge(changed.union(frame.where("id = 2").withColumn("id", frame["id"] + 100)), on=["id"])
+    table.upsert(changed.union(frame.where("id = 2").withColumn("id", frame["id"] + 100)), on=["id"])
     table.delete("id in (4, 6)")
     wider = frame.where("id < 3").selectExpr(
         "id + 200 as id", "p", "named_struct('a', 1, 'b', s.b, 'e', 'new') as s", "cast(id as double) as extra"
@@ -96,13 +96,13 @@ def written(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> It
     home = tmp_path_factory.mktemp("ours")
     frame = spark.createDataFrame(rows(), SCHEMA).coalesce(1)
     with connect(f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/ware", spark=spark) as connection:
-        connection.allow("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_reorganization")
         table = connection.create_table(
             "main.test.t", frame.schema, partition_by=["p"], properties={"delta.checkpointInterval": "3"}
         )
         _history(table, frame, spark)
         connection.client.wait_for_background()
-        table.compact_log(1, 2)
+        table.maintenance.compact_log(1, 2)
         last = table.version()
         expected = {version: canonical(table.to_df(version=version).toArrow()) for version in range(last + 1)}
         location = table.location
@@ -125,30 +125,32 @@ def test_the_history_covers_what_it_is_meant_to_cover(written: Written) -> None:
     assert "catalogManaged" not in text
 
 
+@pytest.mark.requirements("LOG-1", "PATH-4", "PART-3", "PART-5", "DML-7")
 @pytest.mark.peers
 def test_delta_spark_reads_every_version_from_commits(
     written: Written, delta_spark: DeltaSpark, tmp_path: Path
 ) -> None:
-    """LOG-1, PATH-4, PART-3, PART-5, DML-7."""
     location = copy_without(written.copy, tmp_path / "t", "*.crc", "*.checkpoint*", "*.compacted.json", "_last*")
     for version, expected in written.expected.items():
         assert canonical(delta_spark.rows(location, version)) == expected, version
 
 
+@pytest.mark.requirements("CKPT-1", "CKPT-7", "CKPT-12")
 @pytest.mark.peers
 def test_delta_spark_reads_from_our_checkpoint(written: Written, delta_spark: DeltaSpark, tmp_path: Path) -> None:
-    """CKPT-1, CKPT-7, CKPT-12: the commits before the checkpoint are gone."""
+    """The commits before the checkpoint are gone."""
     location, start = copy_from_checkpoint(written.copy, tmp_path / "t")
     assert start == 6
     for version in range(start, 9):
         assert canonical(delta_spark.rows(location, version)) == written.expected[version], version
 
 
+@pytest.mark.requirements("STATS-7", "CKPT-12")
 @pytest.mark.peers
 def test_delta_spark_skips_files_by_the_statistics_of_our_checkpoint(
     written: Written, delta_spark: DeltaSpark, tmp_path: Path
 ) -> None:
-    """STATS-7, CKPT-12: each condition gives the rows that it gives when nothing can be skipped."""
+    """Each condition gives the rows that it gives when nothing can be skipped."""
     location, version = copy_from_checkpoint(written.copy, tmp_path / "t")
     conditions = [
         "x > 1", "amount = 9999999999999999.9999", "day < date'1582-10-15'", "p is null", "s.b.c = 'x/y'",
@@ -163,9 +165,10 @@ def test_delta_spark_skips_files_by_the_statistics_of_our_checkpoint(
     assert all(skipping.values()), skipping
 
 
+@pytest.mark.requirements("CRC-1", "CRC-2", "CRC-3", "CRC-4", "CRC-5")
 @pytest.mark.peers
 def test_delta_spark_finds_our_checksums_right(written: Written, delta_spark: DeltaSpark, tmp_path: Path) -> None:
-    """CRC-1 to CRC-5: delta-spark's own reconstruction of a version equals its checksum file; a false one is seen."""
+    """Delta-spark's own reconstruction of a version equals its checksum file; a false one is seen."""
     versions = (1, 3, 6, 8)
     assert delta_spark.validate_checksums(written.copy, versions) == dict.fromkeys(versions, "equal")
     damaged = copy_without(written.copy, tmp_path / "t")
@@ -175,9 +178,10 @@ def test_delta_spark_finds_our_checksums_right(written: Written, delta_spark: De
         delta_spark.validate_checksums(damaged, [8])
 
 
+@pytest.mark.requirements("LC-1", "LC-2", "LC-3", "LC-4", "LC-5")
 @pytest.mark.peers
 def test_delta_spark_reads_with_our_compaction(written: Written, delta_spark: DeltaSpark, tmp_path: Path) -> None:
-    """LC-1 to LC-5. That the compaction is what it reads shows when its files are taken out of it."""
+    """That the compaction is what it reads shows when its files are taken out of it."""
     location = copy_without(written.copy, tmp_path / "t", "*.crc", "*.checkpoint*", "_last*")
     assert canonical(delta_spark.rows(location, 2)) == written.expected[2]
     emptied = copy_without(location, tmp_path / "emptied")
@@ -187,16 +191,18 @@ def test_delta_spark_reads_with_our_compaction(written: Written, delta_spark: De
     assert canonical(delta_spark.rows(emptied, 2)) != written.expected[2]
 
 
+@pytest.mark.requirements("LOG-1", "PATH-4", "PART-5")
 def test_deltalake_reads_every_version(written: Written, tmp_path: Path) -> None:
-    """LOG-1, PATH-4, PART-5; commits alone, and the log as it is."""
+    """Commits alone, and the log as it is."""
     commits = copy_without(written.copy, tmp_path / "t", "*.crc", "*.checkpoint*", "*.compacted.json", "_last*")
     for version, expected in written.expected.items():
         assert canonical(deltalake_rows(commits, version)) == expected, version
         assert canonical(deltalake_rows(written.copy, version)) == expected, version
 
 
+@pytest.mark.requirements("CKPT-1", "CKPT-7")
 def test_deltalake_reads_from_our_checkpoint(written: Written, tmp_path: Path) -> None:
-    """CKPT-1, CKPT-7: the commits before the checkpoint are gone."""
+    """The commits before the checkpoint are gone."""
     location, start = copy_from_checkpoint(written.copy, tmp_path / "t")
     for version in range(start, 9):
         assert canonical(deltalake_rows(location, version)) == written.expected[version], version
@@ -216,12 +222,13 @@ def _leaves(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+@pytest.mark.requirements("STATS-1", "STATS-2", "STATS-3", "STATS-4", "STATS-5", "STATS-6", "STATS-7", "STATS-8")
 @pytest.mark.peers
 @pytest.mark.parametrize("special", ["ordinary", "rare"])
 def test_our_statistics_bound_what_those_of_delta_spark_bound(
     spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, special: str
 ) -> None:
-    """STATS-1 to STATS-8. Equal counts, equal bounds; where they differ, ours are the wider ones or left out:
+    """Equal counts, equal bounds; where they differ, ours are the wider ones or left out:
 
     - the footer counts empty lists and maps with the null ones, so there is no null count of them;
     - a NaN hides what else a column of floats holds from the footer's bounds, and an infinite bound is no JSON number,

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests.differential.peers import DeltaSpark
 from tests.support.cast_cases import CAST_CASES, ZONE
@@ -24,8 +25,9 @@ _TYPES = {
 _NUMBERS = {"date": "unix_date({})", "timestamp": "unix_micros({})"}
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "PART-5", "PART-6")
 def test_delta_spark_reads_partition_values_by_the_table_of_casts(delta_spark: DeltaSpark, tmp_path: Path) -> None:
-    """PART-3, PART-4, PART-5, PART-6: also where the cast is NULL, which this package refuses instead."""
+    """Also where the cast is NULL, which this package refuses instead."""
     names = {f"c{number}": kind for number, kind in enumerate(_TYPES)}
     fields = [field(name, _TYPES[kind]) for name, kind in names.items()]
     table = ForeignTable(tmp_path / "t", field("row", "long"), *fields, partitions=list(names))

@@ -44,7 +44,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Itera
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     with connect(f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/ware", spark=spark) as connection:
-        connection.allow("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_reorganization")
         yield connection
     spark.conf.set("spark.sql.session.timeZone", str(zone))
 
@@ -177,7 +177,9 @@ def _check_commits(pair: _Pair, before: tuple[int, int], statement: str, shape: 
         ("CREATE", "RESTORE")
     )
     if is_fed:
-        found = pair.lake.table(pair.name).changes_arrow(starting_version=before[0] + 1, ending_version=ours.version)
+        found = (
+            pair.lake.table(pair.name).changes(starting_version=before[0] + 1, ending_version=ours.version).to_arrow()
+        )
         expected = their_changes(pair.peer, pair.location, before[1] + 1, theirs.version)
         assert canonical(found.drop_columns(list(_CHANGE_POSITION))) == canonical(
             expected.drop_columns(list(_CHANGE_POSITION))
@@ -191,18 +193,19 @@ def _check_commits(pair: _Pair, before: tuple[int, int], statement: str, shape: 
         assert counted == expected_counts, f"{seen}metrics"
 
 
+@pytest.mark.requirements("DML-1", "DML-2", "CDF-2", "META-4", "RESTORE-1")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3))])
 def test_statements_of_some_seeds_do_what_delta_spark_does(
     lake: Connection, delta_spark: DeltaSpark, tmp_path: Path, seed: int
 ) -> None:
-    """DML-1, DML-2, CDF-2, META-4, RESTORE-1"""
     run_seed(lake, delta_spark, tmp_path, seed, Counts())
 
 
+@pytest.mark.requirements("DML-1", "DML-2", "CDF-2", "META-4", "RESTORE-1")
 @pytest.mark.exhaustive
 def test_random_statements_do_what_delta_spark_does(lake: Connection, delta_spark: DeltaSpark, tmp_path: Path) -> None:
-    """DML-1, DML-2, CDF-2, META-4, RESTORE-1: CM_DELTA_EXAMPLES tables; a failure prints its seed, for CM_DELTA_SEED."""
+    """CM_DELTA_EXAMPLES tables; a failure prints its seed, for CM_DELTA_SEED."""
     counts = Counts()
     tried: set[int] = set()
 

@@ -26,7 +26,7 @@ ROWS = (
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Connection]:
     home = tmp_path_factory.mktemp("row_changes")
     with connect(f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/ware", spark=spark) as connection:
-        connection.allow("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_reorganization")
         yield connection
 
 
@@ -128,6 +128,7 @@ COUNTED = (
 )
 
 
+@pytest.mark.requirements("DML-1", "DML-2", "CDF-2", "DV-23")
 @pytest.mark.parametrize(
     ("seed", "vectors", "num_acts"),
     [
@@ -144,7 +145,7 @@ def test_row_changes_do_what_delta_spark_does(
     vectors: str,
     num_acts: int,
 ) -> None:
-    """DML-1, DML-2, CDF-2, DV-23: rows, changes and counts after each act; then delta-spark reads and continues our table."""
+    """Rows, changes and counts after each act; then delta-spark reads and continues our table."""
     properties = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": "true"}
     schema = spark.createDataFrame([], COLUMNS).schema
     feed = {"delta.enableChangeDataFeed": "true"}
@@ -189,6 +190,6 @@ def test_row_changes_do_what_delta_spark_does(
 def _check_changes(ours: DeltaTable, delta_spark: DeltaSpark, location: Path, version: int, seen: str) -> None:
     drop = ["_commit_timestamp", "_commit_version"]
     latest = ours.version()
-    found = ours.changes_arrow(starting_version=latest, ending_version=latest)
+    found = ours.changes(starting_version=latest, ending_version=latest).to_arrow()
     expected = their_changes(delta_spark, location, version, version)
     assert canonical(found.drop_columns(drop)) == canonical(expected.drop_columns(drop)), seen

@@ -132,9 +132,10 @@ def _refusal(run: Any, text: str) -> str:
     return ""
 
 
+@pytest.mark.requirements("DEF-1", "DEF-5", "CHK-5", "IDENT-3")
 @pytest.mark.parametrize("name", STATEMENTS)
 def test_both_accept_the_same_statements(delta_spark: DeltaSpark, lake: Connection, tmp_path: Path, name: str) -> None:
-    """DEF-1, DEF-5, CHK-5, IDENT-3: several columns in one ALTER, DEFAULT, constraints as properties, NULL structs."""
+    """Several columns in one ALTER, DEFAULT, constraints as properties, NULL structs."""
     statements: Sequence[str] = STATEMENTS[name]
     table, theirs = f"main.x.{name}", tmp_path / "t"
     for text in statements:

@@ -90,7 +90,7 @@ class Pair:
 
     def run_ours(self, options: dict[str, Any], schema_mode: SchemaMode) -> str | None:
         try:
-            frame = self.lake.path_table(str(self.source)).stream(**options)
+            frame = self.lake.path_table(str(self.source)).stream(**options).to_df()
             if self.mode == "complete":
                 frame = frame.groupBy("p").count()
             query = self.lake.table(self.name).write_stream(
@@ -148,9 +148,10 @@ def make(delta_spark: DeltaSpark, lake: Connection, tmp_path: Path) -> Callable[
     return lambda properties="'a' = 'b'": Pair(delta_spark, lake, tmp_path, properties)
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.exhaustive
 def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callable[..., Pair]) -> None:
-    """STREAM-3: another table at the path, and another path."""
+    """Another table at the path, and another path."""
     pair = make()
     pair.put(0, 2)
     assert pair.run() == (None, None)
@@ -165,8 +166,9 @@ def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callab
     assert pair.ids() == [0, 1]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callable[..., Pair]) -> None:
-    """STREAM-4: the target refuses the column unless the query merges schemas."""
+    """The target refuses the column unless the query merges schemas."""
     pair = make()
     pair.put(0, 2)
     assert pair.run() == (None, None)
@@ -176,9 +178,10 @@ def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callabl
     assert pair.lake.table(pair.name).to_arrow(["id", "n"]).num_rows == 3
 
 
+@pytest.mark.requirements("STREAM-6")
 @pytest.mark.exhaustive
 def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pair]) -> None:
-    """STREAM-6: the checkpoint counts; a batch whose progress was lost is written to the new table."""
+    """The checkpoint counts; a batch whose progress was lost is written to the new table."""
     pair = make()
     pair.put(0, 2)
     assert pair.run() == (None, None)
@@ -192,8 +195,9 @@ def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pa
     assert pair.ids() == [2, 3]
 
 
+@pytest.mark.requirements("STREAM-6", "TXN-4")
 def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[..., Pair]) -> None:
-    """STREAM-6, TXN-4: the checkpoint has the plan of the last batch and not its end, as if the process had been killed."""
+    """The checkpoint has the plan of the last batch and not its end, as if the process had been killed."""
     pair = make()
     pair.put(0, 4)
     pair.put(4, 8)
@@ -209,9 +213,10 @@ def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[...,
     assert list(theirs.values()) == _batches(pair.lake.table(pair.name).snapshot()) == [2]
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.exhaustive
 def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., Pair]) -> None:
-    """STREAM-3: the checkpoint says where the query is."""
+    """The checkpoint says where the query is."""
     pair = make()
     for first in (0, 2, 4):
         pair.put(first, first + 2)
@@ -223,9 +228,10 @@ def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., P
         assert pair.ids() == list(range(2, 7 + number))
 
 
+@pytest.mark.requirements("STREAM-6")
 @pytest.mark.exhaustive
 def test_a_first_batch_that_was_planned_keeps_its_start(make: Callable[..., Pair]) -> None:
-    """STREAM-6: killed before the commit of the first batch. delta-spark plans it again by the option that it has then."""
+    """Killed before the commit of the first batch. delta-spark plans it again by the option that it has then."""
     pair = make()
     for first in (0, 2, 4):
         pair.put(first, first + 2)
@@ -239,13 +245,14 @@ def test_a_first_batch_that_was_planned_keeps_its_start(make: Callable[..., Pair
     assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.requirements("STREAM-4")
 @pytest.mark.parametrize(
     "change", ["RENAME COLUMN p TO q", pytest.param("DROP COLUMN p", marks=pytest.mark.exhaustive)]
 )
 def test_unread_rows_before_a_renamed_or_dropped_column_stop_delta_spark_only(
     make: Callable[..., Pair], change: str
 ) -> None:
-    """STREAM-4: a query that is started again maps them to its new columns."""
+    """A query that is started again maps them to its new columns."""
     pair = make("'delta.columnMapping.mode' = 'name'")
     pair.put(0, 2)
     assert pair.run() == (None, None)
@@ -261,9 +268,10 @@ def test_unread_rows_before_a_renamed_or_dropped_column_stop_delta_spark_only(
     assert [row["p"] for row in rows] == ["a", "b", None, None, None, None]
 
 
+@pytest.mark.requirements("STREAM-4")
 @pytest.mark.exhaustive
 def test_a_column_renamed_after_all_rows_were_read_stops_delta_spark_only(make: Callable[..., Pair]) -> None:
-    """STREAM-4: a query that has read all rows before the change goes on with the columns of its new DataFrame."""
+    """A query that has read all rows before the change goes on with the columns of its new DataFrame."""
     pair = make("'delta.columnMapping.mode' = 'name'")
     pair.put(0, 2)
     assert pair.run() == (None, None)
@@ -275,9 +283,10 @@ def test_a_column_renamed_after_all_rows_were_read_stops_delta_spark_only(make: 
     assert [tuple(row.values()) for row in rows] == [(0, "a", None), (1, "b", None), (2, None, "x")]
 
 
+@pytest.mark.requirements("STREAM-6")
 @pytest.mark.exhaustive
 def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[..., Pair]) -> None:
-    """STREAM-6: an aggregation in several batches, restarted, and killed after a commit."""
+    """An aggregation in several batches, restarted, and killed after a commit."""
     pair = make()
     pair.mode = "complete"
     pair.create_targets("p string, count bigint")
@@ -299,9 +308,10 @@ def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[
     assert rows == [metrics["numOutputRows"] for _, _, metrics in _streamed(theirs)] == ["2", "2", "2"]
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize("handling", [pytest.param("ignoreChanges", marks=pytest.mark.exhaustive), "skipChangeCommits"])
 def test_changed_rows_stop_a_query_until_it_skips_or_ignores_them(make: Callable[..., Pair], handling: str) -> None:
-    """STREAM-3: from one checkpoint, by other options at each start."""
+    """From one checkpoint, by other options at each start."""
     pair = make()
     chosen = ({handling: "true"}, {"changes": handling})
     deletes = ({"ignoreDeletes": "true"}, {"changes": "ignoreDeletes"})
@@ -362,7 +372,7 @@ _VERBS: dict[str, tuple[Callable[[DeltaTable, Idempotency], WriteResult], str]] 
         "UPDATE {t} SET p = concat(p, 'u') WHERE id = 2",
     ),
     "merge": (
-        lambda table, once: table.merge(_frame(table, _MERGED), on=["id"], idempotency=once),
+        lambda table, once: table.upsert(_frame(table, _MERGED), on=["id"], idempotency=once),
         f"{_MERGE} UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
     ),
     "merge with clauses": (
@@ -376,13 +386,14 @@ _VERBS: dict[str, tuple[Callable[[DeltaTable, Idempotency], WriteResult], str]] 
 }
 
 
+@pytest.mark.requirements("TXN-4")
 @pytest.mark.parametrize(
     "verb", [verb if verb == "merge" else pytest.param(verb, marks=pytest.mark.exhaustive) for verb in _VERBS]
 )
 def test_a_write_with_a_txn_of_the_other_is_not_repeated(
     delta_spark: DeltaSpark, lake: Connection, tmp_path: Path, verb: str
 ) -> None:
-    """TXN-4: both write to one table; an equal or a lower number of an application is skipped, whichever of them recorded it."""
+    """Both write to one table; an equal or a lower number of an application is skipped, whichever of them recorded it."""
     mine, text = _VERBS[verb]
     path, name = tmp_path / "t", f"main.s.{tmp_path.name}"
     marks = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
@@ -401,12 +412,12 @@ def test_a_write_with_a_txn_of_the_other_is_not_repeated(
         "SELECT 1",
     )
     assert theirs("A", 5) == 2
-    table = lake.adopt(str(path), name)
+    table = lake.onboarding.adopt(str(path), name)
     acts = [("A", 5), ("A", 4), ("A", 6), ("B", 1), ("B", 1)]
     outcomes = [mine(table, Idempotency(app_id=app_id, version=version)).outcome for app_id, version in acts]
     done, skipped = WriteOutcome.COMMITTED, WriteOutcome.ALREADY_COMMITTED
     assert outcomes == [skipped, skipped, done, done, skipped]
-    lake.release(name)
+    lake.onboarding.release(name)
     assert delta_spark.transactions(path) == {"A": 6, "B": 1}
     version = load_path_snapshot(Stores(), f"file://{path}").version
     assert [theirs("A", 6), theirs("A", 5), theirs("B", 1)] == [version] * 3

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
+from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches
 from tests.differential.peers import DeltaSpark
 from tests.support.changes_of import path_table
 from tests.support.streams import stream_of
@@ -34,7 +34,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def ours(stream: TableStream) -> tuple[list[list[int]], list[tuple[int, int, bool]], bool]:
+def ours(stream: StreamBatches) -> tuple[list[list[int]], list[tuple[int, int, bool]], bool]:
     """Ids of the batches, where each ended, and whether an error ended the stream."""
     batches, ends, failed = [], [], False
     try:
@@ -46,6 +46,7 @@ def ours(stream: TableStream) -> tuple[list[list[int]], list[tuple[int, int, boo
     return batches, ends, failed
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-2", "STREAM-3")
 @pytest.mark.parametrize(
     ("options", "mine"),
     [
@@ -69,7 +70,7 @@ def ours(stream: TableStream) -> tuple[list[list[int]], list[tuple[int, int, boo
 def test_batches_hold_the_rows_that_delta_spark_puts_into_them(
     delta_spark: DeltaSpark, changed: Path, tmp_path: Path, options: dict[str, str], mine: dict[str, Any]
 ) -> None:
-    """STREAM-1, STREAM-2, STREAM-3: and a stream begun by delta-spark goes on here from any of its offsets."""
+    """And a stream begun by delta-spark goes on here from any of its offsets."""
     theirs = delta_spark.stream(changed, options, tmp_path / "c")
     batches, _, failed = ours(stream_of(path_table(changed), **mine))
     assert (theirs["stopped_by"], failed) == (None, False)
@@ -81,8 +82,9 @@ def test_batches_hold_the_rows_that_delta_spark_puts_into_them(
         assert not failed
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_both_stop_at_the_same_commit(delta_spark: DeltaSpark, changed: Path, tmp_path: Path) -> None:
-    """STREAM-3: version 5 updates; here the rows before it are emitted first."""
+    """Version 5 updates; here the rows before it are emitted first."""
     theirs = delta_spark.stream(changed, {"startingVersion": "4", "ignoreDeletes": "true"}, tmp_path / "c")
     assert "version 5" in theirs["stopped_by"]
     batches, ends, failed = ours(stream_of(path_table(changed), starting_version=4, changes="ignoreDeletes"))

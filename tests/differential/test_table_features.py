@@ -47,7 +47,7 @@ SQL = """CREATE TABLE delta.`{}` (key BIGINT GENERATED ALWAYS AS IDENTITY (START
 def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Connection]:
     home = tmp_path_factory.mktemp("features")
     with connect(f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/ware", spark=spark) as connection:
-        connection.allow("main", "data_reorganization")
+        connection.maintenance.set_policy("main", "data_reorganization")
         yield connection
 
 
@@ -73,12 +73,13 @@ def schema_of_log(location: Path | str) -> Any:
     return json.loads(snapshot.metadata.schema_string)
 
 
+@pytest.mark.requirements("CHK-2", "GEN-1", "DEF-1", "IDENT-2", "IDENT-4")
 @pytest.mark.exhaustive
 @pytest.mark.peers
 def test_delta_spark_continues_a_table_with_rules(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path
 ) -> None:
-    """CHK-2, GEN-1, DEF-1, IDENT-2, IDENT-4: equal metadata, rows and refusals; numbers continue after ours."""
+    """Equal metadata, rows and refusals; numbers continue after ours."""
     table = lake.create_table("main.rules.t", list(COLUMNS))
     theirs = tmp_path / "theirs"
     delta_spark.sql(SQL.format(theirs))
@@ -88,7 +89,7 @@ def test_delta_spark_continues_a_table_with_rules(
     table.append(
         spark.createDataFrame([("b", None, "ab", (1, "y"))], "name string, n int, c string, st struct<a:int,b:string>")
     )
-    table.merge(spark.createDataFrame([("a", 7), ("new", 8)], "name string, n int"), on="name")
+    table.upsert(spark.createDataFrame([("a", 7), ("new", 8)], "name string, n int"), on="name")
     table.overwrite(spark.createDataFrame([("new",)], "name string"), where="name = 'new'")
     table.delete("name = 'b'")
     table.optimize()
@@ -109,12 +110,13 @@ def test_delta_spark_continues_a_table_with_rules(
     assert (added["n"], added["up"], added["c"]) == (2, "Q", "x  ") and added["key"] > max(used)
 
 
+@pytest.mark.requirements("COLMAP-8", "COLMAP-9")
 @pytest.mark.peers
 @pytest.mark.parametrize("mode", ["name", pytest.param("id", marks=pytest.mark.exhaustive)])
 def test_delta_spark_continues_a_table_with_column_mapping(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, mode: str
 ) -> None:
-    """COLMAP-8, COLMAP-9: files, partition values and statistics, at every level of nesting."""
+    """Files, partition values and statistics, at every level of nesting."""
     ddl = "`a b` long, p string, st struct<x:int,`y;z`:string>, l array<struct<e:date>>, m map<string,struct<v:int>>"
     table = lake.create_table(f"main.mapped.{mode}", [Column("first", "int"), Column("p", "string")], partition_by="p")
     schema = _mapped(from_spark(spark.createDataFrame([], ddl).schema), itertools.count(1))
@@ -125,7 +127,7 @@ def test_delta_spark_continues_a_table_with_column_mapping(
     rows = [(i, ["x", None, "50%/ü"][i % 3], (i, f"s{i}"), [(day,), None], {"k": (i,)}) for i in range(9)]
     table.append(spark.createDataFrame(rows, ddl))
     table.delete("`a b` = 4")
-    table.merge(spark.createDataFrame([(5, "x"), (50, None)], "`a b` long, p string"), on="a b")
+    table.upsert(spark.createDataFrame([(5, "x"), (50, None)], "`a b` long, p string"), on="a b")
     table.optimize()
     copy = copy_of(table, lake, tmp_path / mode)
     last = table.version()
@@ -142,11 +144,12 @@ def test_delta_spark_continues_a_table_with_column_mapping(
     assert canonical(our_rows(spark, copy, last + 2)) == theirs
 
 
+@pytest.mark.requirements("UP-TW-1", "UP-TW-5")
 @pytest.mark.peers
 def test_delta_spark_reads_rows_of_widened_columns_and_variants(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path
 ) -> None:
-    """UP-TW-1, UP-TW-5: old files stay, new files have the present type. A variant column is written unshredded."""
+    """Old files stay, new files have the present type. A variant column is written unshredded."""
     table = lake.create_table(
         "main.types.t", [Column("n", "int"), Column("v", "variant")], properties={"delta.enableTypeWidening": "true"}
     )

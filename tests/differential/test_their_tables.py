@@ -111,6 +111,34 @@ def _last_version(location: Path) -> int:
     return max(int(file.stem) for file in (location / "_delta_log").glob("*.json") if file.stem.isdigit())
 
 
+@pytest.mark.requirements(
+    "DV-1",
+    "DV-2",
+    "DV-3",
+    "DV-4",
+    "DV-5",
+    "DV-6",
+    "DV-7",
+    "DV-8",
+    "DV-9",
+    "DV-10",
+    "DV-11",
+    "DV-12",
+    "DV-13",
+    "DV-14",
+    "DV-15",
+    "DV-16",
+    "DV-17",
+    "DV-18",
+    "DV-19",
+    "DV-20",
+    "DV-21",
+    "DV-22",
+    "PART-3",
+    "PART-5",
+    "PATH-4",
+    "REC-1",
+)
 @pytest.mark.peers
 @pytest.mark.parametrize(
     "name",
@@ -122,7 +150,6 @@ def _last_version(location: Path) -> int:
 def test_we_read_every_version_that_delta_spark_wrote(
     name: str, delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """DV-1 to DV-22, PART-3, PART-5, PATH-4, REC-1."""
     location = tmp_path / "t"
     delta_spark.sql(*_statements(name, location))
     expected = {
@@ -133,6 +160,21 @@ def test_we_read_every_version_that_delta_spark_wrote(
         assert canonical(our_rows(spark, location, version)) == lines, version
 
 
+@pytest.mark.requirements(
+    "CKPT-2",
+    "CKPT-3",
+    "CKPT-4",
+    "CKPT-5",
+    "CKPT-6",
+    "CKPT-7",
+    "CKPT-8",
+    "CKPT-9",
+    "CKPT-10",
+    "CKPT-11",
+    "CKPT-12",
+    "CKPT-13",
+    "CKPT-14",
+)
 @pytest.mark.peers
 @pytest.mark.parametrize(
     ("name", "file"),
@@ -146,7 +188,7 @@ def test_we_read_every_version_that_delta_spark_wrote(
 def test_we_read_from_the_checkpoints_of_delta_spark(
     name: str, file: str, delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """CKPT-2 to CKPT-14: the commits before the checkpoint are gone; those after it remove files that it lists."""
+    """The commits before the checkpoint are gone; those after it remove files that it lists."""
     location = tmp_path / "t"
     delta_spark.sql(*_statements(name, location))
     assert list((location / "_delta_log").glob(file))
@@ -192,8 +234,9 @@ def deltalake_table(tmp_path: Path) -> Iterator[Path]:
     yield location
 
 
+@pytest.mark.requirements("PART-3", "PATH-4", "CKPT-2")
 def test_we_read_what_deltalake_wrote(deltalake_table: Path, spark: SparkSession, tmp_path: Path) -> None:
-    """PART-3, PATH-4, CKPT-2: every version, then from the checkpoint alone."""
+    """Every version, then from the checkpoint alone."""
     last = _last_version(deltalake_table)
     expected = {version: canonical(deltalake_rows(deltalake_table, version)) for version in range(last + 1)}
     assert last >= 5

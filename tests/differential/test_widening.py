@@ -32,11 +32,11 @@ def _schema(text: str) -> Any:
     return clean_schema(text)
 
 
+@pytest.mark.requirements("UP-TW-2", "UP-TW-3", "UP-TW-5")
 @pytest.mark.parametrize("write", _WRITES)
 def test_evolution_widens_the_types_that_delta_spark_widens(
     spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, write: str
 ) -> None:
-    """UP-TW-2, UP-TW-3, UP-TW-5."""
     theirs = f"delta.`{tmp_path}/theirs`"
     with connect(f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/ware", spark=spark) as lake:
         for statement in (*_STATEMENTS, write):

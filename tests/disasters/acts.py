@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import TableNotFoundError
-from cm_delta_dagster.operations.doctor import DoctorReport, Finding, Severity, doctor
+from cm_delta_dagster.operations.doctor import DoctorReport, Finding, Severity, doctor, repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.recovery.plan import StagedCandidate
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
@@ -39,7 +40,7 @@ class Answer:
 
 def read_ids(client: DeltaClient, version: int | None = None) -> tuple[int, ...]:
     """Ids of all rows, sorted, with duplicates."""
-    return tuple(sorted(read_arrow(client.table(NAME), version=version)["id"].to_pylist()))
+    return tuple(sorted(read_arrow(open_scan(client.table(NAME), version=version))["id"].to_pylist()))
 
 
 def perform(act: Act, client: DeltaClient, *, warehouse: str, spark: SparkSession | None = None) -> Answer:
@@ -63,7 +64,7 @@ def _doctor(client: DeltaClient) -> Answer:
 
 
 def _repair(client: DeltaClient) -> Answer:
-    report = doctor(client.table(NAME), repair=True)
+    report = repair_table(client.table(NAME))
     return Answer(problems=problems(report), repaired=_named(report.repaired))
 
 

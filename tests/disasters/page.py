@@ -20,7 +20,7 @@ _WORDS: dict[Outcome, str] = {
         "`cm-delta doctor` reports it. `--repair` does not change it, because no copy proves the right content."
     ),
     Outcome.REPAIRED: "`cm-delta doctor --repair` repairs it, and `cm-delta doctor` has no findings afterwards.",
-    Outcome.RECOVERED: "`cm-delta recover` records the commits that the catalog does not know.",
+    Outcome.RECOVERED: "`cm-delta recovery recover` records the commits that the catalog does not know.",
     Outcome.UNKNOWABLE: (
         "No stored digest distinguishes the changed bytes from the right ones; the table gives the reason."
     ),
@@ -40,8 +40,8 @@ _ABOUT: dict[Object, tuple[str, str]] = {
     ),
     Object.CHECKPOINT: (
         "The newest `_delta_log/<version>.checkpoint...parquet`.",
-        "No action is needed: readers read the commits instead, which takes longer. `table.checkpoint()` writes a new one. "
-        "If log cleanup has removed the commits below the only checkpoint, restore the file from a backup.",
+        "No action is needed: readers read the commits instead, which takes longer. `table.maintenance.checkpoint()` writes a new "
+        "one. If log cleanup has removed the commits below the only checkpoint, restore the file from a backup.",
     ),
     Object.SIDECAR: (
         "A file of `_delta_log/_sidecars` that holds the file actions of a checkpoint.",
@@ -71,18 +71,18 @@ _ABOUT: dict[Object, tuple[str, str]] = {
     ),
     Object.WAREHOUSE: (
         "The directory of all tables.",
-        "Mount the right volume. If the warehouse has moved, change its location in the catalog with `cm-delta relocate`.",
+        "Mount the right volume. If the warehouse has moved, change its location in the catalog with `cm-delta recovery relocate`.",
     ),
     Object.CATALOG_DATABASE: (
         "The SQLite file or the PostgreSQL database with the catalog. The tests damage only the file of SQLite; PostgreSQL "
         "checks its own files.",
-        "Restore the newest backup, then run `cm-delta recover --all`: it shows the commits in storage that the backup does "
-        "not have, and records them with `--apply`. Without a backup, `cm-delta recover --warehouse DIR` rebuilds the "
-        "entries from the logs of the tables.",
+        "Restore the newest backup, then run `cm-delta recovery recover --all`: it shows the commits in storage that the backup "
+        "does not have, and records them with `--apply`. Without a backup, `cm-delta recovery recover --warehouse DIR` rebuilds "
+        "the entries from the logs of the tables.",
     ),
     Object.CATALOG_ROW: (
         "The catalog's record of the newest commit, or of one table.",
-        "Restore the catalog's database as it was before it was changed by hand, then run `cm-delta recover NAME`.",
+        "Restore the catalog's database as it was before it was changed by hand, then run `cm-delta recovery recover NAME`.",
     ),
 }
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -176,7 +177,9 @@ class Place:
     ) -> Iterator[DeltaClient]:
         """A client as in another process; only commits that the mode requires are copied into the catalog."""
         catalog = SqlCatalog(self.database.url, warehouse=f"file://{self.warehouse}", now_ms=now_ms)
-        settings = ClientSettings(retry_initial_seconds=0.001, publish_delay_seconds=0, copied_content_bytes=0, **more)
+        settings = ClientSettings(
+            retry_initial_delay=timedelta(seconds=0.001), publish_delay=timedelta(0), copied_content_bytes=0, **more
+        )
         stores = Stores() if store is None else Stores(stores={"file": store})
         client = DeltaClient(catalog, stores=stores, settings=settings, now_ms=now_ms)
         try:

@@ -369,7 +369,10 @@ _CATALOG_RULES = (
         _refused("TableNotFoundError", "a new database has no table; the command line creates no database"),
         _Except(
             (Act.RECOVER,),
-            _is(Outcome.RECOVERED, "`cm-delta recover --warehouse` rebuilds the entries from the logs of the tables"),
+            _is(
+                Outcome.RECOVERED,
+                "`cm-delta recovery recover --warehouse` rebuilds the entries from the logs of the tables",
+            ),
         ),
         harms=(Harm.MISSING,),
     ),

@@ -21,8 +21,9 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
-from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
+from cm_delta_dagster.operations.reading.read_arrow import read_batches
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.rename import rename_table
@@ -50,7 +51,7 @@ def expected(place: Place, *more: frozenset[int]) -> tuple[int, ...]:
 
 
 def rows_of(snapshot: Snapshot) -> tuple[int, ...]:
-    return tuple(sorted(read_snapshot_batches(snapshot, store=LocalStore()).read_all()["id"].to_pylist()))
+    return tuple(sorted(read_batches(SnapshotScan(snapshot=snapshot, store=LocalStore())).read_all()["id"].to_pylist()))
 
 
 def rewrite(table: Table, first_id: int, count: int, path: str) -> None:
@@ -104,7 +105,7 @@ def test_a_reader_gets_the_name_of_a_file_that_vacuum_deleted(place: Place) -> N
     with place.client() as reader, place.client() as others:
         snapshot = reader.table(NAME).snapshot()
         rewrite(others.table(NAME), 0, 10, place.facts.files["a"])
-        vacuum(others.table(NAME), retention_ms=0, retention_check=RetentionCheck.OFF)
+        vacuum(others.table(NAME), retention_ms=0, force=True)
         with pytest.raises(ObjectNotFoundError, match=place.facts.files["a"]):
             rows_of(snapshot)
         assert read_ids(others) == expected(place)

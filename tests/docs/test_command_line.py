@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 
-from cm_delta_dagster.cli.command_table import MODULES
+from cm_delta_dagster.cli.command_table import PLACES
 from cm_delta_dagster.cli.main import main
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -26,7 +26,8 @@ def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.C
             yield words, command
 
 
-COMMANDS = dict(_commands(main))
+COMMANDS = {words: command for words, command in _commands(main) if words != "serve"}
+"""All but the server, which has no result."""
 
 
 @pytest.mark.parametrize("words", sorted(COMMANDS))
@@ -42,4 +43,4 @@ def test_each_command_prints_json_as_the_page_says(words: str) -> None:
 def test_the_page_has_no_other_commands() -> None:
     rows = [line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     assert rows == sorted(COMMANDS)
-    assert {words.split()[0] for words in rows} == set(MODULES)
+    assert all(any(f"{row} ".startswith(f"{words} ") for words in PLACES) for row in rows)

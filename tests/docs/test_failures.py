@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax_trees import parse
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "failures.md"
 _LINK = re.compile(r"\[`(\w+)`\]\(([^)]+)\)")
@@ -53,7 +55,7 @@ def check_tests_of(line: list[str]) -> None:
 @functools.cache
 def functions_of(file: Path) -> frozenset[str]:
     """The names of the functions of a module; many lines name tests of the same module."""
-    return frozenset(node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
+    return frozenset(node.name for node in parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
 
 
 def test_the_page_has_a_line_for_every_kind_of_failure() -> None:

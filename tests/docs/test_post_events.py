@@ -17,6 +17,7 @@ import pytest
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from tests.contracts.catalog_bench import create, proposal
+from tests.support.waiting import until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "feed.md").read_text()
 SECRET = "whisper"
@@ -169,7 +170,9 @@ def test_deleted_events_end_the_program_and_keep_the_position(
     catalog.maintenance_policies.set_maintenance_rule(
         MaintenanceRule(scope="main", kind=MaintenanceKind.FEED_CLEANUP, allowed=True)
     )
-    assert catalog.events.delete_old_entries(before_ms=2**53)
+    recorded_ms = catalog.coordinator.now_ms()
+    until(lambda: catalog.coordinator.now_ms() > recorded_ms)
+    assert catalog.events.delete_old_entries(before_ms=catalog.coordinator.now_ms())
     code, errors = run()
     assert code == 1 and "FeedGapError" in errors and "read on after position" in errors
     assert receiver.requests == [] and stored(tmp_path) == "1"

@@ -1,4 +1,4 @@
-"""The page with the API reference: it has every name that the two packages export, and no other."""
+"""The pages of the API reference: they have every name that the two packages export, and what their methods return."""
 
 import importlib
 import re
@@ -7,33 +7,41 @@ from pathlib import Path
 
 import cm_delta_dagster
 from cm_delta_dagster import orchestration
+from tests.support.public_classes import NAMESPACES
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
-_ENTRY = re.compile(r"^::: (?P<path>\S+)\n {4}options: \{members: (?:\[(?P<names>[^]]*)\]|false)", re.M)
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+_ENTRY = re.compile(r"^::: (?P<module>\S+)\.(?P<name>\w+)$", re.M)
+
+
+def _texts() -> list[str]:
+    return [page.read_text() for page in sorted(PAGES.glob("*.md"))]
 
 
 def _documented() -> Iterator[tuple[str, object]]:
-    """Name and object of each entry of the page."""
-    for entry in _ENTRY.finditer(PAGE.read_text()):
-        module, names = entry["path"], entry["names"]
-        if names is None:
-            module, _, names = module.rpartition(".")
-        for name in re.split(r",\s+", names):
-            yield name, getattr(importlib.import_module(module), name)
+    """Name and object of each entry of the pages."""
+    for text in _texts():
+        for entry in _ENTRY.finditer(text):
+            yield entry["name"], getattr(importlib.import_module(entry["module"]), entry["name"])
 
 
-def test_each_entry_of_the_page_selects_its_members() -> None:
-    text = PAGE.read_text()
-    assert len(_ENTRY.findall(text)) == text.count(":::")
+def test_each_entry_of_the_pages_is_one_object() -> None:
+    for text in _texts():
+        assert len(_ENTRY.findall(text)) == text.count(":::")
 
 
-def test_the_page_has_the_names_that_the_packages_export() -> None:
+def test_the_index_names_each_page() -> None:
+    index = (PAGES / "index.md").read_text()
+    assert {page.name for page in PAGES.glob("*.md")} - {"index.md"} == set(re.findall(r"\]\((\w+\.md)\)", index))
+
+
+def test_the_pages_have_the_names_that_the_packages_export() -> None:
     names = [name for name, _ in _documented()]
     exported = {*cm_delta_dagster.__all__, *orchestration.__all__} - {"__version__"}
-    assert sorted(names) == sorted(exported)
+    assert len(names) == len(set(names))
+    assert {*exported, *(kind.__name__ for kind in NAMESPACES.values())} - set(names) == set()
 
 
-def test_the_page_documents_the_objects_that_the_packages_export() -> None:
+def test_the_pages_document_the_objects_that_the_packages_export() -> None:
     for name, documented in _documented():
-        package = cm_delta_dagster if name in cm_delta_dagster.__all__ else orchestration
-        assert getattr(package, name) is documented
+        for package in (cm_delta_dagster, orchestration):
+            assert name not in package.__all__ or getattr(package, name) is documented

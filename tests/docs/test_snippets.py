@@ -26,12 +26,17 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster import __version__, connect
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.orchestration.metadata.metadata_keys import READ_KEYS, WRITE_KEYS
+from cm_delta_dagster.server.settings import ServerSettings
+from tests.support.live_server import live_server
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
-ASSETS = "docs/assets.md"
-REFERENCE = (ASSETS, "docs/inputs.md", "docs/partitions.md")
-"""The pages on the IO manager: together they name every key."""
+SENSOR = "docs/sensor.md"
+SERVER = "docs/server.md"
+SERVER_URL = "http://127.0.0.1:8181"
+"""What the page of the server calls it; the one of the test has another port."""
+REFERENCE = ("docs/assets.md", "docs/asset-writes.md", SENSOR, "docs/inputs.md", "docs/partitions.md")
+"""The pages on the IO manager: together with that of the events they name every key."""
 
 _BLOCK = re.compile(r"^```(python|py|bash|csv|toml|yaml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"`([\w./]+\.(?:py|csv|toml|yaml|sql))`[^`]*:\n\n\Z")
@@ -50,6 +55,7 @@ class Reader:
     used: list[object] = field(default_factory=list)
     reported: set[str] = field(default_factory=set)
     ticks: dict[str, Any] = field(default_factory=dict)
+    server_url: str = SERVER_URL
 
     def type_everything(self) -> None:
         text = (ROOT / self.document).read_text()
@@ -70,6 +76,7 @@ class Reader:
 
     def _python(self, code: str, *, line: int) -> None:
         # Empty lines in front, so that a traceback shows the line of the document.
+        code = code.replace(SERVER_URL, self.server_url)
         exec(compile("\n" * line + code, str(ROOT / self.document), "exec", dont_inherit=True), self.namespace)
 
     def _shell(self, code: str) -> None:
@@ -175,8 +182,11 @@ def working_directory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.M
     files = jvm.FileSystem.get(spark._jsc.hadoopConfiguration())
     before = files.getWorkingDirectory()
     files.setWorkingDirectory(jvm.Path(tmp_path.as_uri()))
+    # The first write of a session makes Hadoop forget its file systems; new ones take this directory.
+    user_directory = spark._jvm.System.setProperty("user.dir", str(tmp_path))
     yield tmp_path
-    files.setWorkingDirectory(before)
+    spark._jvm.System.setProperty("user.dir", user_directory)
+    jvm.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(before)
     for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
         del sys.modules[name]
 
@@ -198,9 +208,23 @@ def reader_of(
 
 
 @pytest.mark.filterwarnings("ignore:Function `PipesMessageReader")  # Dagster calls its own preview function.
-@pytest.mark.parametrize("document", [document for document in DOCUMENTS if document not in REFERENCE])
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if document not in (*REFERENCE, SERVER)])
 def test_every_block_of_a_document_runs(document: str, reader_of: Any, capsys: pytest.CaptureFixture[str]) -> None:
     reader_of(document).type_everything()
+
+
+def test_the_page_of_the_server_runs_with_a_server(
+    reader_of: Any, working_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ServerSettings(
+        catalog=f"sqlite:///{working_directory}/served.db", warehouse=f"file://{working_directory}/served"
+    )
+    with live_server(settings) as server:
+        monkeypatch.setenv("CM_DELTA_TOKEN", server.token_for("etl"))
+        reader = reader_of(SERVER)
+        reader.server_url = server.url
+        reader.type_everything()
+        assert reader.reported == {"orders"}
 
 
 @pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
@@ -215,13 +239,13 @@ def test_the_reference_runs_and_names_every_key_of_an_event(
     assert sorted(key for key in ours if f"`{key}`" not in _reference()) == []
     # Commits of this instance's runs are not reported again; the one run of another instance changed no row.
     ticks = [tick for name, tick in reader.ticks.items() if name == "orders_changed"]
-    assert len(ticks) == (document == ASSETS)
+    assert len(ticks) == (document == SENSOR)
     for tick in ticks:
         assert [event for event in tick.asset_events if isinstance(event, dg.AssetMaterialization)] == []
 
 
 def _reference() -> str:
-    return "\n".join((ROOT / page).read_text() for page in REFERENCE)
+    return "\n".join((ROOT / page).read_text() for page in (*REFERENCE, "docs/asset-events.md"))
 
 
 @pytest.mark.slow
@@ -232,7 +256,7 @@ def test_the_first_asset_of_the_readme_is_a_project_that_dg_runs(tmp_path: Path)
         (tmp_path / _file_name(text, block)).write_text(block[2])
     _dg(tmp_path, "launch", "--assets", "*")
     with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
-        assert lake.table("main.sales.orders").count_rows() == 3
+        assert lake.table("main.sales.orders").scan().count() == 3
 
 
 @pytest.mark.exhaustive
@@ -250,7 +274,7 @@ def test_the_project_from_zero_is_one_that_dg_runs(tmp_path: Path) -> None:
     for command in commands:
         _dg(tmp_path, *shlex.split(command)[1:])
     with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
-        assert lake.table("main.sales.orders").count_rows() == 3
+        assert lake.table("main.sales.orders").scan().count() == 3
         assert lake.table("main.sales.revenue").to_arrow()["amount"].to_pylist() == [270.0]
 
 
@@ -268,7 +292,7 @@ def test_the_project_of_components_is_one_that_dg_checks_and_runs(tmp_path: Path
     for command in re.findall(r"`dg (launch [^`]*)`", text):
         _dg(tmp_path, *shlex.split(command))
     with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
-        assert lake.table("main.sales.orders").count_rows() == 2
+        assert lake.table("main.sales.orders").scan().count() == 2
         assert sorted(lake.table("main.sales.report").to_arrow()["amount"].to_pylist()) == [20.0, 250.0]
 
 

@@ -20,6 +20,7 @@ from cm_delta_dagster.errors import (
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.update import update
@@ -269,7 +270,7 @@ MERGES: list[Case] = [
             act.orders,
             frame=act.good,
             keys=["id"],
-            within="day = DATE '2027-01-01'",
+            where="day = DATE '2027-01-01'",
             mode=MergeMode.DELETE_UNMATCHED,
         ),
     ),
@@ -277,7 +278,7 @@ MERGES: list[Case] = [
         "a slice with an unknown function",
         InvalidArgumentError,
         (NAME, "nosuchfunction"),
-        lambda act: merge(act.orders, frame=act.good, keys=["id"], within="nosuchfunction(id) > 1"),
+        lambda act: merge(act.orders, frame=act.good, keys=["id"], where="nosuchfunction(id) > 1"),
     ),
 ]
 
@@ -310,7 +311,7 @@ CONDITIONS: list[Case] = [
         "an unknown function in the condition of a read",
         InvalidArgumentError,
         (NAME, "nosuchfunction"),
-        lambda act: read(act.orders, spark=act.spark, where="nosuchfunction(id) > 1"),
+        lambda act: read(open_scan(act.orders, where="nosuchfunction(id) > 1"), spark=act.spark),
     ),
     (
         "an update without values",
@@ -382,49 +383,49 @@ CONDITIONS: list[Case] = [
         "a version of the future",
         VersionNotFoundError,
         (NAME, "Version 99", "0 to 1"),
-        lambda act: read(act.orders, spark=act.spark, version=99),
+        lambda act: read(open_scan(act.orders, version=99), spark=act.spark),
     ),
     (
         "a negative version",
         VersionNotFoundError,
         (NAME, "Version -1", "0 to 1"),
-        lambda act: read(act.orders, spark=act.spark, version=-1),
+        lambda act: read(open_scan(act.orders, version=-1), spark=act.spark),
     ),
     (
         "a version as text",
         InvalidArgumentError,
         (NAME, "'1'", "whole number"),
-        lambda act: read(act.orders, spark=act.spark, version="1"),
+        lambda act: read(open_scan(act.orders, version="1"), spark=act.spark),
     ),
     (
         "a time before the table",
         VersionNotFoundError,
         (NAME, "as of 1970-01-01T00:00:00.001Z", "oldest readable version 0"),
-        lambda act: read(act.orders, spark=act.spark, timestamp_ms=1),
+        lambda act: read(open_scan(act.orders, timestamp_ms=1), spark=act.spark),
     ),
     (
         "a time of the future",
         VersionNotFoundError,
         (NAME, "latest version 1", "Leave the timestamp out"),
-        lambda act: read(act.orders, spark=act.spark, timestamp_ms=10**15),
+        lambda act: read(open_scan(act.orders, timestamp_ms=10**15), spark=act.spark),
     ),
     (
         "a version and a time",
         InvalidArgumentError,
         (NAME, "not both"),
-        lambda act: read(act.orders, spark=act.spark, version=0, timestamp_ms=1),
+        lambda act: read(open_scan(act.orders, version=0, timestamp_ms=1), spark=act.spark),
     ),
     (
         "an unknown column to read",
         InvalidArgumentError,
         (NAME, "'nope'", "id, name, day, place, tags"),
-        lambda act: read(act.orders, spark=act.spark, columns=["nope"]),
+        lambda act: read(open_scan(act.orders, columns=["nope"]), spark=act.spark),
     ),
     (
         "columns as one text",
         InvalidArgumentError,
         (NAME, "'name'", "list"),
-        lambda act: read(act.orders, spark=act.spark, columns="name"),
+        lambda act: read(open_scan(act.orders, columns="name"), spark=act.spark),
     ),
 ]
 

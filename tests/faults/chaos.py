@@ -2,6 +2,7 @@
 
     python -m tests.faults.chaos --minutes 10 --catalog postgres --writers 8
     python -m tests.faults.chaos --minutes 3 --warehouse s3 --mode switched
+    python -m tests.faults.chaos --minutes 10 --catalog postgres --http
 
 With PostgreSQL the run also terminates the connections, and stops the server in immediate mode and restarts it. With a warehouse
 in an object store, on an emulator, requests fail at random, before or after their effect, and connections are cut. At the end the
@@ -11,7 +12,7 @@ journals of all processes are compared with the table, and the doctor checks it.
 import argparse
 import itertools
 import json
-import multiprocessing
+import multiprocessing.process
 import random
 import sys
 import tempfile
@@ -20,7 +21,7 @@ import typing
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,10 +34,11 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.doctor import Severity, doctor
+from cm_delta_dagster.operations.doctor import Severity, repair_table
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.faults.chaos_server import FORKSERVER, ChaosServer, chaos_server
 from tests.faults.chaos_storage import WAREHOUSES, Storage, storage_of
 from tests.faults.chaos_worker import MODES, TABLE, TWIN, Place, digest, notes, pair_rows, row_ids, rows_of, work
 from tests.support.creation import create_table
@@ -45,8 +47,8 @@ SWITCHED = "switched"
 """The maintainer switches between all commit modes."""
 
 _CUT_EVERY_S, _RESTART_EVERY_S, _CUT_STORAGE_EVERY_S = 3.0, 8.0, 3.0
-_LONGEST_WAIT_S, _LONGEST_WAIT_S3_S = 0.5, 2.5
-"""Between two kills. With files in S3 a process starts and works more slowly."""
+_LONGEST_WAIT_S, _LONGEST_WAIT_HTTP_S, _LONGEST_WAIT_S3_S = 0.5, 1.0, 2.5
+"""Between two kills. Through a server of the catalog, and with files in S3, a process works more slowly."""
 _WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
 """Relative frequency of kills by role. Reads and maintenance take longer than a commit, and some must complete."""
 
@@ -75,6 +77,10 @@ class Server(typing.Protocol):
 
     @property
     def url(self) -> str: ...
+    @property
+    def database(self) -> str: ...
+    @property
+    def token(self) -> str: ...
     def cut(self) -> None: ...
     def restart(self) -> None: ...
 
@@ -84,6 +90,11 @@ class SqliteFile:
     """SQLite has no connections to terminate and no server to restart."""
 
     url: str
+    token: str = ""
+
+    @property
+    def database(self) -> str:
+        return self.url
 
     def cut(self) -> None: ...
 
@@ -95,7 +106,8 @@ class PostgresServer:
 
     def __init__(self, server: typing.Any) -> None:
         self._server = server
-        self.url = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        self.url = self.database = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+        self.token = ""
 
     def cut(self) -> None:
         engine = sa.create_engine(self.url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
@@ -162,6 +174,7 @@ def run(
     warehouse: str = "local",
     pairs: bool = False,
     rules: bool = False,
+    over_http: bool = False,
 ) -> Outcome:
     """Execute a run and its checks.
 
@@ -170,10 +183,15 @@ def run(
         warehouse: ``local``, ``s3``, ``gofakes3``, ``azure`` or ``gcs``.
         pairs: half of the writes go to two tables in one transaction.
         rules: commit rules change, and commits wait for approvals.
+        over_http: the processes use a server of the catalog, which is killed, and whose answers are lost.
     """
     journals = directory / "journals"
     journals.mkdir(parents=True)
-    with server_of(catalog, directory) as server, storage_of(warehouse, directory, seed=seed) as storage:
+    with ExitStack() as stack:
+        server: Server = stack.enter_context(server_of(catalog, directory))
+        storage = stack.enter_context(storage_of(warehouse, directory, seed=seed))
+        if over_http:
+            server = stack.enter_context(chaos_server(server.database, storage.location, seed=seed))
         place = Place(
             server.url,
             storage.location,
@@ -183,6 +201,7 @@ def run(
             rules=rules,
             server=storage.server,
             proxy=storage.proxy,
+            token=server.token,
         )
         client = place.client()
         for kind in MaintenanceKind:
@@ -198,6 +217,8 @@ def run(
         faults = (server, storage)
         _run_processes(place, faults, outcome, length=length, writers=writers, chance=random.Random(seed))
         outcome.counts.update(storage.calm())
+        if isinstance(server, ChaosServer):
+            outcome.counts["lost requests and answers"] = server.calm()
         _check(place, outcome)
     return outcome
 
@@ -212,16 +233,13 @@ def _run_processes(
     chance: random.Random,
 ) -> None:
     server, storage = faults
-    # Fork from a process that has imported everything and has no threads: a start takes milliseconds.
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.faults.chaos_worker", "s3fs", "adlfs", "gcsfs"])
     cast = ["writer"] * writers + ["reader"] * 2 + ["publisher", "maintainer"]
     started = 0
 
     def start(role: str) -> multiprocessing.process.BaseProcess:
         nonlocal started
         started += 1
-        process = context.Process(target=work, args=(role, place, f"{role}{started}"), daemon=True)
+        process = FORKSERVER.Process(target=work, args=(role, place, f"{role}{started}"), daemon=True)
         process.start()
         return process
 
@@ -235,9 +253,12 @@ def _run_processes(
         ]
     if storage.proxy:
         due.append((begun + _CUT_STORAGE_EVERY_S, _CUT_STORAGE_EVERY_S, "store outages", storage.cut))
+    longest_wait = _LONGEST_WAIT_HTTP_S if isinstance(server, ChaosServer) else _LONGEST_WAIT_S
+    if storage.proxy:
+        longest_wait = _LONGEST_WAIT_S3_S
     try:
         while not length.reached(time.monotonic() - begun, outcome, place):
-            time.sleep(chance.uniform(0.02, _LONGEST_WAIT_S3_S if storage.proxy else _LONGEST_WAIT_S))
+            time.sleep(chance.uniform(0.02, longest_wait))
             for index, (at, period, name, act) in enumerate(due):
                 if time.monotonic() >= at:
                     act()
@@ -257,7 +278,7 @@ def _run_processes(
 
 def _expire_leases(server: Server, outcome: Outcome) -> None:
     """Delete the maintenance leases of a killed maintainer, because a run is shorter than a lease."""
-    engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
+    engine = sa.create_engine(server.database, poolclass=sa.pool.NullPool)
     try:
         with engine.begin() as connection:
             outcome.counts["expired leases"] += connection.execute(sa.delete(MAINTENANCE_LEASES)).rowcount
@@ -315,7 +336,7 @@ def _check(place: Place, outcome: Outcome) -> None:
         outcome.check("commit times grow strictly", [] if growing else ["the times of the history do not"])
         outcome.check("each read returned the files of its version", _wrong_reads(table, events.get("read", [])))
         outcome.check("published commits have the ratified content", _wrong_commits(place, table, snapshot, outcome))
-        report = doctor(table, repair=True)
+        report = repair_table(table)
         outcome.counts["commits compared by the doctor"] = report.num_commits
         findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
         outcome.check("the doctor finds nothing and every repair succeeds", [*findings, *report.failed])
@@ -334,7 +355,7 @@ def _check_twin(place: Place, client: DeltaClient, outcome: Outcome, rows: Count
     others = rows_of(place, twin, twin.snapshot().files["path"].to_pylist())
     halves = (others - pair_rows(rows)) + (pair_rows(rows) - others)
     outcome.check(f"the {len(others)} rows of transactions over two tables are in both", sorted(halves))
-    report = doctor(twin, repair=True)
+    report = repair_table(twin)
     findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
     outcome.check("the doctor finds nothing in the second table", [*findings, *report.failed])
 
@@ -346,9 +367,10 @@ def _wrong_approvals(client: DeltaClient, table: Table) -> Iterator[str]:
     versions: dict[str, list[int]] = {}
     for record in records:
         versions.setdefault(record.txn_id, []).append(record.version)
-    for approval in client.approvals.approvals(with_closed=True):
-        if versions.get(approval.txn_id, []) != ([] if approval.version is None else [approval.version]):
-            yield f"request {approval.approval_id} ({approval.state}) became {versions.get(approval.txn_id)}"
+    for hold in client.holds.holds(with_closed=True):
+        for held in hold.tables:
+            if versions.get(held.txn_id, []) != ([] if held.version is None else [held.version]):
+                yield f"hold {hold.hold_id} ({hold.state}) became {versions.get(held.txn_id)}"
 
 
 def _wrong_reads(table: Table, reads: list[list[str]]) -> Iterator[str]:
@@ -437,6 +459,9 @@ def main() -> int:
     parser.add_argument("--warehouse", choices=WAREHOUSES, default="local")
     parser.add_argument("--mode", default="staged", help=f"staged, inline, auto:<bytes>, put_if_absent, or {SWITCHED}")
     parser.add_argument("--pairs", action="store_true", help="half of the writes go to two tables in one transaction")
+    parser.add_argument(
+        "--http", action="store_true", help="the processes use a server of the catalog, which is killed"
+    )
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     arguments = parser.parse_args()
@@ -451,6 +476,7 @@ def main() -> int:
             mode=arguments.mode,
             warehouse=arguments.warehouse,
             pairs=arguments.pairs,
+            over_http=arguments.http,
         )
     print(outcome)
     return 1 if outcome.wrong else 0

@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.opening import open_catalog
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
@@ -37,9 +37,9 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
-from cm_delta_dagster.operations.tables.approve_commit import approve_commit
+from cm_delta_dagster.operations.tables.ratify_hold import approve_hold
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -72,7 +72,7 @@ class Place:
 
     With ``pairs`` half of the writes go to two tables in one transaction. With ``rules`` the maintainer sets and removes commit
     rules, and approves and rejects commits. ``server`` is the address of the server of an object
-    store, ``proxy`` the address under which this package reaches it.
+    store, ``proxy`` the address under which this package reaches it. With a ``token`` the URL is that of a server of the catalog.
     """
 
     url: str
@@ -83,13 +83,15 @@ class Place:
     rules: bool = False
     server: str = ""
     proxy: str = ""
+    token: str = field(default="", repr=False)
 
     def client(self) -> DeltaClient:
         """Open a client. Some clients store no commit content in the catalog, so that readers need the files."""
         settings = ClientSettings(copied_content_bytes=random.choice((0, CACHED_CONTENT_BYTES)))
         options = options_of(self.warehouse, self.proxy) if self.proxy else {}
         stores = Stores(storage_options=StorageOptions.of(options, warehouse=self.warehouse))
-        return DeltaClient(SqlCatalog(self.url, warehouse=self.warehouse), stores=stores, settings=settings)
+        catalog = open_catalog(self.url, warehouse=None if self.token else self.warehouse, token=self.token or None)
+        return DeltaClient(catalog, stores=stores, settings=settings)
 
     def read(self, location: str) -> bytes | None:
         """The content of a file or object without this package, and without the proxy; None if there is none."""
@@ -313,7 +315,7 @@ def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> 
         set_commit_policy(table, CommitPolicy.parse(mode))
         journal.note("switched", mode)
     elif verb == "vacuum":
-        deleted = vacuum(table, retention_ms=_RETENTION_MS, retention_check=RetentionCheck.OFF).num_files
+        deleted = vacuum(table, retention_ms=_RETENTION_MS, force=True).num_files
         if deleted:
             journal.note("vacuumed", deleted)
     elif _rearrange(place, table):
@@ -327,16 +329,16 @@ _RULE_VERBS = ("rule", "decide")
 def _change_rules(client: DeltaClient, journal: Journal, verb: str) -> None:
     """Set or remove a rule that concerns the deletes, or decide about one that waits."""
     if verb == "decide":
-        waiting = client.approvals.approvals()
+        waiting = client.holds.holds()
         if not waiting:
             return
         # The oldest request often conflicts with a later commit, the newest rarely does.
-        request = random.choice((waiting[0], waiting[-1], waiting[-1])).approval_id
+        request = random.choice((waiting[0], waiting[-1], waiting[-1])).hold_id
         if random.random() < 0.2:
-            client.approvals.reject_approval(request, reason="chaos")
+            client.holds.reject_hold(request, reason="chaos")
             journal.note("rejected", request)
         else:
-            done = approve_commit(client, request)
+            done = approve_hold(client, request)
             journal.note("approved", request, done.version)
         return
     known = client.commit_rules.commit_rules()

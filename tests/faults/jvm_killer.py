@@ -32,7 +32,7 @@ SETTINGS = {
 VERBS: dict[str, Callable[[DeltaTable, DataFrame], object]] = {
     "append": lambda table, rows: table.append(rows),
     "overwrite": lambda table, rows: table.overwrite(rows),
-    "merge": lambda table, rows: table.merge(rows, on="id"),
+    "merge": lambda table, rows: table.upsert(rows, on="id"),
 }
 
 

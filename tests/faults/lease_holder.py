@@ -7,16 +7,16 @@ deleted file, or ``ready`` before the commit, and then waits for a line of input
 import sys
 import threading
 import time
+from datetime import timedelta
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.stores import Stores
 
@@ -38,8 +38,8 @@ class SlowStore(LocalStore):
 def commit(table: Table) -> None:
     snapshot = table.snapshot()
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
-        context = lease.carried_by(NO_CONTEXT)
-        transaction = table.start_transaction(snapshot, operation="OPTIMIZE", parameters={}, context=context)
+        transaction = table.start_transaction(snapshot, operation="OPTIMIZE", parameters={})
+        lease.fence(transaction)
         print("ready", flush=True)
         sys.stdin.readline()
         transaction.commit()
@@ -47,14 +47,14 @@ def commit(table: Table) -> None:
 
 def main() -> None:
     url, warehouse, what, lease_ms = sys.argv[1:]
-    settings = ClientSettings(maintenance_lease_ms=int(lease_ms))
+    settings = ClientSettings(maintenance_lease=timedelta(milliseconds=int(lease_ms)))
     client = DeltaClient(
         SqlCatalog(url, warehouse=warehouse), stores=Stores(stores={"file": SlowStore()}), settings=settings
     )
     table = client.table("main.test.t")
     try:
         if what == "vacuum":
-            vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF)
+            vacuum(table, retention_ms=0, force=True)
         else:
             commit(table)
         print("done", flush=True)

@@ -101,7 +101,9 @@ def _faulty_client(
     client = DeltaClient(
         Faulty(catalog, plan, CatalogUnavailableError),
         stores=Stores(stores={scheme: Faulty(store, plan, StorageError)}),
-        settings=ClientSettings(retry_initial_seconds=0, retry_max_seconds=0, read_threads=1),
+        settings=ClientSettings(
+            retry_initial_delay=datetime.timedelta(0), retry_max_delay=datetime.timedelta(0), read_threads=1
+        ),
         now_ms=now_ms,
     )
     try:

@@ -22,6 +22,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
@@ -86,6 +87,7 @@ def act(spark: SparkSession, good: DataFrame, orders: Table, plain: Table) -> Ac
     return Act(spark=spark, good=good, orders=orders, plain=plain)
 
 
+@pytest.mark.requirements("SCHEVO-1", "SCHEMA-9", "DML-5", "DML-7", "TT-3")
 @pytest.mark.parametrize(
     ("error", "words", "call"),
     [pytest.param(*case[1:], id=case[0]) for case in (*COLUMNS, *VALUES, *MERGES, *CONDITIONS)],
@@ -93,16 +95,17 @@ def act(spark: SparkSession, good: DataFrame, orders: Table, plain: Table) -> Ac
 def test_invalid_input_is_refused_and_the_table_stays_unchanged(
     act: Act, error: type[CmDeltaError], words: tuple[str, ...], call: Callable[[Act], object]
 ) -> None:
-    """SCHEVO-1, SCHEMA-9, DML-5, DML-7, TT-3: versions, feed and files stay the same."""
+    """Versions, feed and files stay the same."""
     with refused(error, *words, tables=(act.orders, act.plain)):
         call(act)
 
 
+@pytest.mark.requirements("CM-D5")
 @pytest.mark.parametrize(("error", "words", "call"), [pytest.param(*case[1:], id=case[0]) for case in CREATIONS])
 def test_a_table_with_an_invalid_definition_is_not_created(
     act: Act, client: DeltaClient, error: type[CmDeltaError], words: tuple[str, ...], call: Callable[[Act], object]
 ) -> None:
-    """CM-D5: neither a name nor a file is created."""
+    """Neither a name nor a file is created."""
     warehouse = Path(act.orders.location.removeprefix("file://")).parent
     names, files = client.registry.list_tables(), files_below(warehouse)
     with refused(error, *words, tables=(act.orders, act.plain)):
@@ -111,29 +114,31 @@ def test_a_table_with_an_invalid_definition_is_not_created(
 
 
 def test_the_table_can_be_read_and_written_after_all_errors(act: Act) -> None:
-    assert rows_of(read(act.orders, spark=act.spark)) == [
+    assert rows_of(read(open_scan(act.orders), spark=act.spark)) == [
         (1, "a", DAY, ("1", "x"), ["t"]),
         (2, "b", DAY, ("1", "x"), None),
     ]
     assert act.orders.snapshot().version == 1
     append(act.orders, frame=act.rows((3, "c", DAY, ("2", None), [])))
-    assert [row[0] for row in rows_of(read(act.orders, spark=act.spark))] == [1, 2, 3]
+    assert [row[0] for row in rows_of(read(open_scan(act.orders), spark=act.spark))] == [1, 2, 3]
 
 
+@pytest.mark.requirements("DML-4", "DML-5")
 def test_null_keys_match_nothing_and_are_not_duplicates(client: DeltaClient, spark: SparkSession) -> None:
-    """DML-4, DML-5: as in SQL, NULL equals nothing, so that such rows are inserted."""
+    """As in SQL, NULL equals nothing, so that such rows are inserted."""
     columns = "id long, v int"
     schema = from_spark(spark.createDataFrame([], columns).schema)
     table = create_table(client, identifier="main.test.null_keys", schema=schema)
     append(table, frame=spark.createDataFrame([(None, 1), (1, 1)], columns))
     merge(table, frame=spark.createDataFrame([(None, 7), (None, 8), (1, 9)], columns), keys=["id"])
-    assert rows_of(read(table, spark=spark)) == [(None, 1), (None, 7), (None, 8), (1, 9)]
+    assert rows_of(read(open_scan(table), spark=spark)) == [(None, 1), (None, 7), (None, 8), (1, 9)]
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_handle_to_a_dropped_table_does_not_write_to_a_new_table_of_its_name(
     client: DeltaClient, spark: SparkSession
 ) -> None:
-    """CM-D8: a handle belongs to a table and not to a name."""
+    """A handle belongs to a table and not to a name."""
     frame = spark.range(3).coalesce(1)
     stale = create_table(client, identifier="main.test.dropped", schema=from_spark(frame.schema))
     append(stale, frame=frame)
@@ -146,7 +151,7 @@ def test_a_handle_to_a_dropped_table_does_not_write_to_a_new_table_of_its_name(
         lambda: overwrite(stale, frame=frame),
         lambda: merge(stale, frame=frame, keys=["id"]),
         lambda: delete(stale, spark=spark, where="id = 1"),
-        lambda: read(stale, spark=spark),
+        lambda: read(open_scan(stale), spark=spark),
         lambda: client.table("main.test.dropped"),
     ):
         with refused(TableNotFoundError, "main.test.dropped"):
@@ -158,12 +163,13 @@ def test_a_handle_to_a_dropped_table_does_not_write_to_a_new_table_of_its_name(
     with refused(TableNotFoundError, "main.test.dropped", tables=(new,)):
         append(stale, frame=frame)
     with refused(TableNotFoundError, "main.test.dropped", tables=(new,)):
-        read(stale, spark=spark)
+        read(open_scan(stale), spark=spark)
     assert files_below(directory) == before
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_table_dropped_during_a_write_gets_no_version(client: DeltaClient, spark: SparkSession) -> None:
-    """CM-D8: the drop happens after the snapshot was taken and before the proposal."""
+    """The drop happens after the snapshot was taken and before the proposal."""
     schema = from_spark(spark.range(1).schema)
     table = create_table(client, identifier="main.test.meanwhile", schema=schema)
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
@@ -224,7 +230,7 @@ def test_without_the_catalog_writes_stop_before_rows_are_written(
         lambda: append(table, frame=good),
         lambda: merge(table, frame=good, keys=["id"]),
         lambda: delete(table, spark=spark, where="id = 1"),
-        lambda: read(table, spark=spark),
+        lambda: read(open_scan(table), spark=spark),
     ):
         with refused(CatalogUnavailableError, NAME, "127.0.0.1", tables=(orders,), hidden=("hunter2",)):
             call()

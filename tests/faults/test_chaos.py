@@ -24,11 +24,11 @@ def check_outcome(outcome: Outcome, counts: Mapping[str, int]) -> None:
     assert any("the doctor" in what for what in outcome.checked)
 
 
+@pytest.mark.requirements("OCC-3", "OCC-15", "CM-C1", "CM-C15", "CM-P3", "ICT-5")
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("catalog", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_processes_killed_at_random_lose_nothing(catalog: str, seconds: int, tmp_path: Path) -> None:
-    """OCC-3, OCC-15, CM-C1, CM-C15, CM-P3, ICT-5"""
     counts = ENOUGH if catalog == "sqlite" else {**ENOUGH, "cuts": 3, "restarts": 2}
     length = Length(seconds=seconds, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(length=length, catalog=catalog, writers=8, directory=tmp_path, seed=7)
@@ -38,21 +38,36 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, seconds: int, tmp
         assert list((tmp_path / "catalog.db-locks").iterdir()), "no writer used the commit lock"
 
 
+@pytest.mark.requirements("OCC-3", "CM-C1", "CM-C15", "CM-P3", "ICT-5")
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("catalog", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_killed_writers_and_a_killed_server_lose_nothing_over_http(catalog: str, seconds: int, tmp_path: Path) -> None:
+    """Requests and answers are lost, and connections are cut too."""
+    counts = {"ack": 40, "kills": 20, "read": 3, "cuts": 3, "restarts": 2}
+    length = Length(seconds=seconds, counts=counts, limit=LIMIT_SECONDS)
+    outcome = run(
+        length=length, catalog=catalog, writers=6, directory=tmp_path, seed=13, mode="auto:2000", over_http=True
+    )
+    check_outcome(outcome, counts)
+    assert outcome.counts["lost requests and answers"] > 0
+
+
+@pytest.mark.requirements("CM-6", "CM-C5", "CM-C6")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mode",
     [*(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("inline", "put_if_absent")), SWITCHED],
 )
 def test_processes_killed_at_random_lose_nothing_in_any_commit_mode(mode: str, tmp_path: Path) -> None:
-    """CM-6, CM-C5, CM-C6"""
     counts = ENOUGH | ({"switched": 4} if mode == SWITCHED else {})
     length = Length(seconds=10, counts=counts, limit=LIMIT_SECONDS)
     check_outcome(run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=8, mode=mode), counts)
 
 
+@pytest.mark.requirements("CM-C1", "CM-C3", "CM-C15")
 @pytest.mark.slow
 def test_processes_killed_at_random_commit_two_tables_or_none(tmp_path: Path) -> None:
-    """CM-C1, CM-C3, CM-C15"""
     counts = ENOUGH | {"pair": 20, "pair-read": 3}
     length = Length(seconds=10, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=11, mode="auto:2000", pairs=True)
@@ -68,15 +83,17 @@ def test_rules_that_change_while_writers_are_killed_lose_and_forge_nothing(tmp_p
     check_outcome(outcome, counts)
 
 
+@pytest.mark.requirements("CM-6", "CM-C1", "CM-C5", "CM-C6", "CM-C15", "CM-P3")
 @pytest.mark.slow
 def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path: Path) -> None:
-    """CM-6, CM-C1, CM-C5, CM-C6, CM-C15, CM-P3: requests fail and connections are cut too."""
+    """Requests fail and connections are cut too."""
     counts = {"ack": 5, "kills": 5, "store faults": 5}
     length = Length(seconds=15, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=9, mode=SWITCHED, warehouse="s3")
     check_outcome(outcome, counts)
 
 
+@pytest.mark.requirements("CM-6", "CM-C1", "CM-C5", "CM-C6", "CM-C15", "CM-P3")
 @pytest.mark.parametrize(
     "warehouse",
     [
@@ -88,7 +105,6 @@ def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path
 def test_processes_killed_at_random_with_their_files_in_other_stores_lose_nothing(
     warehouse: str, tmp_path: Path
 ) -> None:
-    """CM-6, CM-C1, CM-C5, CM-C6, CM-C15, CM-P3"""
     counts = {"ack": 5, "kills": 5, "store faults": 5}
     length = Length(seconds=8, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(

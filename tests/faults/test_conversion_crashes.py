@@ -20,6 +20,7 @@ from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.export import export
 from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from tests.faults.nth_call import Fault, World
 from tests.faults.test_onboarding_crashes import FAULTS, LOCATION, NAME, by_name, by_path, paths, worlds_after_faults
@@ -85,12 +86,11 @@ def export_it(client: DeltaClient) -> object:
     return export(client, client.table(NAME), target=TARGET)
 
 
+@pytest.mark.requirements("CM-C5", "CM-C15")
 @pytest.mark.parametrize(("fault", "crash"), FAULTS)
 def test_an_adoption_of_parquet_files_that_fails_at_any_call_is_completed(
     fault: Fault, crash: bool, folder_world: World, tmp_path: Path
 ) -> None:
-    """CM-C5, CM-C15"""
-
     def act(client: DeltaClient) -> object:
         return adopt(client, location=LOCATION, identifier=NAME, folder=BY_DAY)
 
@@ -108,7 +108,7 @@ def test_an_adoption_of_parquet_files_that_fails_at_any_call_is_completed(
                 assert named is None, where
             act(client)
             table = client.table(NAME)
-            rows = read_arrow(table).sort_by("id")
+            rows = read_arrow(open_scan(table)).sort_by("id")
             assert rows["id"].to_pylist() == [1, 2, 3, 4, 5], where
             assert [day.day for day in rows["day"].to_pylist()] == [9, 9, 10, 10, 10], where
             assert table.snapshot().version == 0 and by_path(client) is None, where
@@ -118,22 +118,22 @@ def test_an_adoption_of_parquet_files_that_fails_at_any_call_is_completed(
         assert data_files(world) == before, where
 
 
+@pytest.mark.requirements("CM-C5")
 @pytest.mark.parametrize(("fault", "crash"), FAULTS)
 def test_a_first_export_that_fails_at_any_call_is_completed(
     fault: Fault, crash: bool, exported_world: World, tmp_path: Path
 ) -> None:
-    """CM-C5"""
     world = exported_world.copy(tmp_path / "template")
     for path in world.objects(TARGET):
         world.memory.delete(f"{TARGET}/{path}")
     check_exports(world, tmp_path, fault, crash=crash, versions=(None, 0))
 
 
+@pytest.mark.requirements("CM-C5")
 @pytest.mark.parametrize(("fault", "crash"), FAULTS)
 def test_a_repeated_export_that_fails_at_any_call_is_completed(
     fault: Fault, crash: bool, exported_world: World, tmp_path: Path
 ) -> None:
-    """CM-C5"""
     check_exports(exported_world, tmp_path, fault, crash=crash, versions=(0, 1))
 
 

@@ -83,6 +83,7 @@ KILLED = (
 """Each mode, and each database before and after a call; the other combinations are exhaustive."""
 
 
+@pytest.mark.requirements("CM-C1", "CM-C5", "CM-C6", "CM-C15", "CM-W5", "CM-P5")
 @pytest.mark.parametrize(
     ("client_catalog_url", "mode", "when"),
     [
@@ -100,7 +101,7 @@ KILLED = (
 def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
     client: DeltaClient, start: Callable[..., Writer], when: str, mode: CommitMode
 ) -> None:
-    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5: two commits, killed at each of their calls."""
+    """Two commits, killed at each of their calls."""
     set_commit_policy(client.table(TABLE), CommitPolicy.parse(mode.value))
     acknowledged: list[str] = []
     attempted: set[str] = set()
@@ -121,8 +122,9 @@ def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
     check_published(client)
 
 
+@pytest.mark.requirements("OCC-3", "CM-C3", "CM-C15")
 def test_concurrent_processes_lose_nothing(client: DeltaClient, start: Callable[..., Writer]) -> None:
-    """OCC-3, CM-C3, CM-C15: four processes with ten commits each, and a process that is killed."""
+    """Four processes with ten commits each, and a process that is killed."""
     writers = [start(commits=10, tag=f"w{number}") for number in range(4)]
     victim = start(commits=1000, tag="victim")
     assert [writer.wait() for writer in writers] == [0] * 4
@@ -135,6 +137,7 @@ def test_concurrent_processes_lose_nothing(client: DeltaClient, start: Callable[
     check_published(client)
 
 
+@pytest.mark.requirements("CM-D1", "CM-D4", "CM-D5")
 @pytest.mark.parametrize(
     ("client_catalog_url", "when"),
     covering(["sqlite", "postgres"], ["before", "after"]),
@@ -143,7 +146,7 @@ def test_concurrent_processes_lose_nothing(client: DeltaClient, start: Callable[
 def test_a_creation_killed_at_any_call_is_complete_or_absent(
     client: DeltaClient, start: Callable[..., Writer], when: str
 ) -> None:
-    """CM-D1, CM-D4, CM-D5: the first write of a table, killed at each of its calls and then repeated."""
+    """The first write of a table, killed at each of its calls and then repeated."""
     for die_at in range(1, 20):
         name = f"main.created.t{die_at}"
         writer = start(name, commits=1, tag="a", die_at=die_at, when=when)
@@ -164,10 +167,10 @@ def test_a_creation_killed_at_any_call_is_complete_or_absent(
     assert die_at > 3
 
 
+@pytest.mark.requirements("CM-D3", "CM-C15")
 def test_processes_that_create_the_same_table_all_write_to_it(
     client: DeltaClient, start: Callable[..., Writer], tmp_path: Path
 ) -> None:
-    """CM-D3, CM-C15"""
     name = "main.created.t"
     writers = [start(name, commits=2, tag=f"w{number}") for number in range(3)]
     assert [writer.wait() for writer in writers] == [0] * 3

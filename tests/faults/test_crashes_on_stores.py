@@ -67,15 +67,16 @@ def kill_at(client: DeltaClient, place: Place, directory: Path, mode: CommitMode
     return die_at
 
 
+@pytest.mark.requirements("CM-C1", "CM-C5", "CM-C6", "CM-C15", "CM-W5", "CM-P5")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
     client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
 ) -> None:
-    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5"""
     assert 4 <= kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
 
 
+@pytest.mark.requirements("CM-C1", "CM-C5", "CM-C6", "CM-C15", "CM-W5", "CM-P5")
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
@@ -91,11 +92,11 @@ def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
 def test_a_writer_killed_at_any_call_loses_nothing_in_other_stores(
     client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
 ) -> None:
-    """CM-C1, CM-C5, CM-C6, CM-C15, CM-W5, CM-P5"""
     assert 4 <= kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
 
 
+@pytest.mark.requirements("CM-C1", "CM-C15")
 def test_a_writer_killed_at_some_call_loses_nothing_in_s3(client: DeltaClient, place: Place, tmp_path: Path) -> None:
-    """CM-C1, CM-C15: mode and call chosen by the day; the slow test tries each."""
+    """Mode and call chosen by the day; the slow test tries each."""
     chance = random.Random(str(datetime.date.today()))
     kill_at(client, place, tmp_path, chance.choice(MODES), [chance.randrange(1, 5)])

@@ -16,7 +16,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, TableNotFoundError
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import doctor, repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
@@ -245,6 +245,7 @@ ALWAYS = {
 """Operations that are tested in each run; ``-m exhaustive`` tests all."""
 
 
+@pytest.mark.requirements("CM-C5", "CM-C6", "CM-C15", "CM-W4", "CM-W5", "CM-P5", "CM-D3", "CM-D5", "CM-D7", "CLEAN-11")
 @pytest.mark.parametrize("fault", list(Fault))
 @pytest.mark.parametrize(
     ("name", "template"),
@@ -258,7 +259,6 @@ ALWAYS = {
 def test_after_recovery_from_a_fault_at_any_call_the_table_is_right(
     template: World, tmp_path: Path, name: str, fault: Fault
 ) -> None:
-    """CM-C5, CM-C6, CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, CM-D7, CLEAN-11"""
     operation = OPERATIONS[name]
     with template.client() as client:
         before = contents(client, TABLE)
@@ -299,7 +299,7 @@ def recovered(
         if error is not None and NEW in table.snapshot().files["path"].to_pylist():
             assert isinstance(error, CommitStateUnknownError), where
         publish(table)
-        report = doctor(table, repair=True)
+        report = repair_table(table)
         assert report.healthy and not report.failed, (where, report.findings)
         after = contents(client, name)
         assert {version: after[version] for version in before if version >= operation.may_forget_to} == {

@@ -18,7 +18,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRul
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, TableNotFoundError
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import repair_table
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
@@ -112,7 +112,7 @@ VERBS: Mapping[str, Verb] = {
     "merge that deletes": Verb(
         act=on_table(
             lambda table, spark: merge(
-                table, frame=frame(spark, (2, "B")), keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="id < 4"
+                table, frame=frame(spark, (2, "B")), keys=["id"], mode=MergeMode.DELETE_UNMATCHED, where="id < 4"
             )
         ),
         rows=((2, "B"), (4, "d")),
@@ -267,11 +267,12 @@ def recovered(
         table = client.table(verb.table)
         assert rows_at(table) == verb.rows, where
         publish(table)
-        report = doctor(table, repair=True)
+        report = repair_table(table)
         assert report.healthy and not report.failed, (where, report.findings)
         assert len(versions(client, verb.table)) == len(before) + 1, where
 
 
+@pytest.mark.requirements("CM-C15", "CM-W4", "CM-W5", "CM-P5", "CM-D3", "CM-D5", "DML-1", "DML-5", "DML-7", "OPT-1")
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fault", list(Fault))
@@ -279,18 +280,18 @@ def recovered(
 def test_after_a_fault_at_any_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str, fault: Fault
 ) -> None:
-    """CM-C15, CM-W4, CM-W5, CM-P5, CM-D3, CM-D5, DML-1, DML-5, DML-7, OPT-1"""
     calls = calls_of(world, VERBS[name], spark)
     hits = tried(world, name, fault, range(1, MOST_CALLS), spark)
     print(f"{name}: each of {hits} calls {fault}")
     assert hits > 3 and abs(hits - calls) <= 3
 
 
+@pytest.mark.requirements("CM-C15", "CM-W4", "CM-W5", "DML-5")
 @pytest.mark.parametrize("name", VERBS)
 def test_after_a_fault_at_some_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str
 ) -> None:
-    """CM-C15, CM-W4, CM-W5, DML-5: calls chosen by the seed of the day; ``-m exhaustive`` tries every call.
+    """Calls chosen by the seed of the day; ``-m exhaustive`` tries every call.
 
     A merge has both faults, and each other operation one of them, another one the next day.
     """

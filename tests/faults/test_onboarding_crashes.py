@@ -89,12 +89,11 @@ def paths(snapshot: Snapshot) -> set[str]:
     return set(snapshot.files["path"].to_pylist())
 
 
+@pytest.mark.requirements("CM-C5", "CM-C15")
 @pytest.mark.parametrize(("fault", "crash"), FAULTS)
 def test_an_adoption_that_fails_at_any_call_is_completed_by_a_repetition(
     fault: Fault, crash: bool, path_world: World, tmp_path: Path
 ) -> None:
-    """CM-C5, CM-C15"""
-
     def act(client: DeltaClient) -> object:
         return adopt(client, location=LOCATION, identifier=NAME)
 
@@ -115,12 +114,11 @@ def test_an_adoption_that_fails_at_any_call_is_completed_by_a_repetition(
             assert report.healthy, (where, report.findings)
 
 
+@pytest.mark.requirements("CM-C5", "CM-C15", "CM-P1")
 @pytest.mark.parametrize(("fault", "crash"), FAULTS)
 def test_a_release_that_fails_at_any_call_is_completed_by_a_repetition(
     fault: Fault, crash: bool, managed_world: World, tmp_path: Path
 ) -> None:
-    """CM-C5, CM-C15, CM-P1"""
-
     def act(client: DeltaClient) -> object:
         return release(client, identifier=NAME)
 

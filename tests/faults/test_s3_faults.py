@@ -21,7 +21,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vacuum
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.creation import create_table
@@ -76,9 +76,10 @@ def committed(lake: S3Lake, path: str) -> CmDeltaError | None:
     return None
 
 
+@pytest.mark.requirements("CM-C15")
 @pytest.mark.parametrize("is_answered", [True, False])
 def test_a_refused_creation_of_a_commit_is_definite_unless_an_answer_was_lost(lake: S3Lake, is_answered: bool) -> None:
-    """CM-C15: put_if_absent with credentials that expire before the request that makes the commit."""
+    """put_if_absent with credentials that expire before the request that makes the commit."""
     lake.create(NAME, "put_if_absent")
     assert committed(lake, "first.parquet") is None
     expired = Fault(
@@ -135,31 +136,34 @@ def try_each(lake: S3Lake, mode: str, numbers: Sequence[int], fault: Fault | Non
     check(lake, acknowledged)
 
 
+@pytest.mark.requirements("CM-C1", "CM-C5", "CM-C15", "CM-W5")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", [None, EXPIRED], ids=["passing", "expired"])
 def test_a_fault_at_any_request_of_a_commit_loses_nothing(lake: S3Lake, mode: str, fault: Fault | None) -> None:
-    """CM-C1, CM-C5, CM-C15, CM-W5: a fault that passes is not noticed; with expired credentials a commit is made or not."""
+    """A fault that passes is not noticed; with expired credentials a commit is made or not."""
     lake.create(NAME, mode)
     number = requests_of_a_commit(lake)
     assert number > 4
     try_each(lake, mode, range(1, number + 1), fault)
 
 
+@pytest.mark.requirements("CM-C1", "CM-C15")
 @pytest.mark.parametrize("fault", [None, EXPIRED], ids=["passing", "expired"])
 def test_a_fault_at_some_request_of_a_commit_loses_nothing(lake: S3Lake, fault: Fault | None) -> None:
-    """CM-C1, CM-C15: mode and requests chosen by the day; the slow test tries each."""
+    """Mode and requests chosen by the day; the slow test tries each."""
     chance = random.Random(str(datetime.date.today()))
     mode = chance.choice(MODES)
     lake.create(NAME, mode)
     try_each(lake, mode, chance.sample(range(1, requests_of_a_commit(lake) + 1), 2), fault)
 
 
+@pytest.mark.requirements("CM-C1", "CM-P3")
 @pytest.mark.parametrize("mode", ["staged", pytest.param("inline", marks=pytest.mark.slow)])
 def test_a_commit_whose_publication_meets_expired_credentials_stays(
     lake: S3Lake, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CM-C1, CM-P3: the staged file is written and the commit is ratified; then the credentials expire."""
+    """The staged file is written and the commit is ratified; then the credentials expire."""
     lake.create(NAME, mode)
     published = f"_delta_log/{1:020d}.json"
     lake.proxy.inject(
@@ -176,9 +180,10 @@ def test_a_commit_whose_publication_meets_expired_credentials_stays(
     check(lake, ["a.parquet"])
 
 
+@pytest.mark.requirements("CM-W5")
 @pytest.mark.parametrize("mode", ["staged", pytest.param("put_if_absent", marks=pytest.mark.slow)])
 def test_credentials_that_expire_before_the_commit_leave_the_table_unchanged(lake: S3Lake, mode: str) -> None:
-    """CM-W5: the data file is there and the log cannot be written."""
+    """The data file is there and the log cannot be written."""
     lake.create(NAME, mode)
     log = Fault(effect=EXPIRED.effect, method="PUT", path="_delta_log/", status=400, code="ExpiredToken", times=10**6)
     lake.proxy.inject(log)
@@ -188,6 +193,7 @@ def test_credentials_that_expire_before_the_commit_leave_the_table_unchanged(lak
     check(lake, [])
 
 
+@pytest.mark.requirements("CM-P1", "CM-P3")
 @pytest.mark.parametrize(
     "effect",
     [
@@ -197,7 +203,6 @@ def test_credentials_that_expire_before_the_commit_leave_the_table_unchanged(lak
     ],
 )
 def test_a_publication_without_an_answer_is_found_to_be_its_own(lake: S3Lake, effect: Effect) -> None:
-    """CM-P1, CM-P3"""
     lake.create(NAME, "staged")
     published = f"_delta_log/{1:020d}.json"
     lake.proxy.inject(Fault(effect=effect, method="PUT", path=published))
@@ -239,7 +244,7 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
         for act in (
             lambda: commit(table, "b.parquet"),
             lambda: table.store.read(f"{table.location}/a.parquet"),
-            lambda: vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF),
+            lambda: vacuum(table, retention_ms=0, force=True),
         ):
             with pytest.raises(StorageError, match=missing) as raised:
                 act()
@@ -259,8 +264,9 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
     check(lake, ["a.parquet"])
 
 
+@pytest.mark.requirements("VAC-1")
 def test_vacuum_deletes_the_empty_object_of_an_interrupted_write(lake: S3Lake) -> None:
-    """VAC-1: S3A leaves an object with the name of the directory and a slash, which s3fs neither shows nor deletes."""
+    """S3A leaves an object with the name of the directory and a slash, which s3fs neither shows nor deletes."""
     lake.create(NAME, "staged")
     with lake.client() as client:
         client.catalog.maintenance_policies.set_maintenance_rule(ALLOWED)
@@ -269,16 +275,17 @@ def test_vacuum_deletes_the_empty_object_of_an_interrupted_write(lake: S3Lake) -
         root = table.location.removeprefix(f"s3://{lake.bucket}/")
         for name in ("delta.txn=0f/", "delta.txn=0f/day=1/", "of a user/"):
             service(lake).put_object(Bucket=lake.bucket, Key=f"{root}/{name}", Body=b"")
-        until(lambda: plan_vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF).num_files == 2)
-        assert vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF).num_files == 2
+        until(lambda: plan_vacuum(table, retention_ms=0, force=True).num_files == 2)
+        assert vacuum(table, retention_ms=0, force=True).num_files == 2
         left = [status.name for status in table.store.list_recursive(table.location, with_directories=True)]
         assert left.count("") == 1 and "a.parquet" in left, "the object of a user stays"
     check(lake, ["a.parquet"])
 
 
+@pytest.mark.requirements("VAC-1")
 @pytest.mark.slow
 def test_vacuum_in_a_versioned_bucket_leaves_old_versions_that_can_be_restored(lake: S3Lake) -> None:
-    """VAC-1: S3 keeps what is deleted or replaced as a version, and only a rule of the bucket removes it."""
+    """S3 keeps what is deleted or replaced as a version, and only a rule of the bucket removes it."""
     s3 = service(lake)
     s3.put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
     lake.create(NAME, "staged")
@@ -292,7 +299,7 @@ def test_vacuum_in_a_versioned_bucket_leaves_old_versions_that_can_be_restored(l
         transaction = table.start_transaction(snapshot, operation="DELETE")
         transaction.remove_files(removes_of(first, data_change=True))
         transaction.commit()
-        assert vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF).num_files == 1
+        assert vacuum(table, retention_ms=0, force=True).num_files == 1
         with pytest.raises(ObjectNotFoundError, match=r"a\.parquet"):
             table.store.read(f"{table.location}/a.parquet")
         assert paths(table) == ["b.parquet"] and doctor(table).healthy
@@ -322,6 +329,6 @@ def test_without_permission_to_list_a_table_is_right_or_an_error(lake: S3Lake) -
     assert error is None or "s3:ListBucket" in str(error)
     with lake.client() as client, pytest.raises(StorageError, match="s3:ListBucket"):
         client.catalog.maintenance_policies.set_maintenance_rule(ALLOWED)
-        vacuum(client.table(NAME), retention_ms=0, retention_check=RetentionCheck.OFF)
+        vacuum(client.table(NAME), retention_ms=0, force=True)
     lake.proxy.hides_missing = False
     check(lake, ["a.parquet"] if error else ["a.parquet", "b.parquet"])

@@ -76,15 +76,16 @@ def spark_process(spark: SparkSession) -> int:
 VERBS: dict[str, Callable[[DeltaTable, DataFrame], object]] = {
     "append": lambda table, rows: table.append(rows),
     "overwrite": lambda table, rows: table.overwrite(rows),
-    "merge": lambda table, rows: table.merge(rows, on="id"),
+    "merge": lambda table, rows: table.upsert(rows, on="id"),
 }
 
 
+@pytest.mark.requirements("LOG-5", "CM-W5")
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_disk_that_fills_while_rows_are_written_leaves_nothing(
     table: DeltaTable, spark: SparkSession, verb: str
 ) -> None:
-    """LOG-5, CM-W5: the files written before the failure are deleted."""
+    """The files written before the failure are deleted."""
     rows = texts(spark, 5_000)
     with (
         refused(StorageError, NAME, "too large", "Nothing was committed", tables=[table.table]),
@@ -96,8 +97,9 @@ def test_a_disk_that_fills_while_rows_are_written_leaves_nothing(
     assert ids(table) == ([0, 0, 1, 1, 2, 2, 3, 4] if verb == "append" else [0, 1, 2, 3, 4])
 
 
+@pytest.mark.requirements("CM-W5")
 def test_a_disk_that_fills_while_the_commit_is_staged_leaves_nothing(table: DeltaTable, spark: SparkSession) -> None:
-    """CM-W5: the data files are deleted, because no commit was proposed."""
+    """The data files are deleted, because no commit was proposed."""
     rows = texts(spark, 10)
     state_of(table.table)  # Waits for background work, to which the limit would apply too.
     with (
@@ -110,10 +112,11 @@ def test_a_disk_that_fills_while_the_commit_is_staged_leaves_nothing(table: Delt
     assert len(ids(table)) == 13
 
 
+@pytest.mark.requirements("CM-D8", "CM-W5")
 def test_rows_written_while_their_table_is_dropped_are_deleted(
     lake: Connection, table: DeltaTable, spark: SparkSession
 ) -> None:
-    """CM-D8, CM-W5: the writer deletes its files; the files of the table stay for an undrop."""
+    """The writer deletes its files; the files of the table stay for an undrop."""
     catalog = Unreliable(lake.client.catalog)
     client = DeltaClient(catalog, stores=Stores())
     late = client.table(NAME)
@@ -184,11 +187,12 @@ def test_the_error_for_an_old_java_names_its_version(tmp_path: Path, monkeypatch
     assert environment["JAVA_HOME"] == str(tmp_path)
 
 
+@pytest.mark.requirements("CM-C1", "VAC-1", "VAC-4")
 @pytest.mark.slow
 def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     table: DeltaTable, client_catalog_url: str, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """CM-C1, VAC-1, VAC-4: the table is unchanged and writable. Vacuum lists the orphan files when they are old."""
+    """The table is unchanged and writable. Vacuum lists the orphan files when they are old."""
     before = state_of(table.table)
     stored = files_of(folder(table.table))
     command = [sys.executable, str(ROOT / "tests/faults/spark_writer.py")]
@@ -225,6 +229,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     assert set(table.plan_vacuum().paths) == orphans
 
 
+@pytest.mark.requirements("CM-W5")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
@@ -238,7 +243,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
 def test_java_killed_during_a_write_is_one_error_and_a_new_session_works(
     tmp_path: Path, starter: str, verb: str, reads: str
 ) -> None:
-    """CM-W5: nothing is committed, and no file stays. Only a session that this package started is replaced."""
+    """Nothing is committed, and no file stays. Only a session that this package started is replaced."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "tests/faults/jvm_killer.py"), str(tmp_path), starter, verb],
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": "--driver-memory 512m pyspark-shell"},
@@ -268,7 +273,7 @@ def test_java_killed_during_a_write_is_one_error_and_a_new_session_works(
 
 def orphan_files(table: DeltaTable) -> set[str]:
     """Return the complete and incomplete data files that are not in the table."""
-    live = set(table.files()["path"].to_pylist())
+    live = set(table.scan().files()["path"].to_pylist())
     return {name for name in files_of(folder(table.table)) if name not in live}
 
 

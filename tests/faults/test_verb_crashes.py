@@ -73,6 +73,7 @@ def killed_at(world: DiskWorld, name: str, at: int, when: str, spark: SparkSessi
     return status
 
 
+@pytest.mark.requirements("CM-C1", "CM-C15", "DML-5", "RESTORE-1")
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -86,7 +87,6 @@ def killed_at(world: DiskWorld, name: str, at: int, when: str, spark: SparkSessi
 def test_an_operation_killed_at_any_call_is_done_or_not(
     world: DiskWorld, spark: SparkSession, name: str, when: str
 ) -> None:
-    """CM-C1, CM-C15, DML-5, RESTORE-1."""
     for at in range(1, MOST_CALLS):
         if killed_at(world, name, at, when, spark) == 0:
             break
@@ -94,9 +94,10 @@ def test_an_operation_killed_at_any_call_is_done_or_not(
     assert at > 2
 
 
+@pytest.mark.requirements("CM-C15", "DML-5")
 @pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_merge_killed_at_its_commit_is_done_or_not(world: DiskWorld, spark: SparkSession) -> None:
-    """CM-C15, DML-5: the second changing call; the first writes the deletion vectors."""
+    """The second changing call; the first writes the deletion vectors."""
     assert killed_at(world, "merge with clauses", 2, "after", spark) == -signal.SIGKILL

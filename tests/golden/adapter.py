@@ -102,37 +102,41 @@ def catalog_files(path: str, version: int | None, commits: list[dict[str, Any]],
 
 def read_arrow(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
-    return rows(_table(path), version=version)
+    return rows(open_scan(_table(path), version=version))
 
 
 def rowids_arrow(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
     table = _table(path)
     columns = [*table.snapshot(version=version).schema.names, "_row_id", "_row_commit_version"]
-    return rows(table, columns=columns, version=version)
+    return rows(open_scan(table, columns=columns, version=version))
 
 
 def variant_arrow(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
     from tests.support.variant_texts import variant_columns_to_json
 
     table = _table(path)
-    return variant_columns_to_json(rows(table, version=version), table.snapshot(version=version).schema)
+    return variant_columns_to_json(rows(open_scan(table, version=version)), table.snapshot(version=version).schema)
 
 
 def catalog_arrow(path: str, version: int | None, commits: list[dict[str, Any]], max_version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
-    return rows(_catalog_table(path, commits, max_version), version=version)
+    return rows(open_scan(_catalog_table(path, commits, max_version), version=version))
 
 
 def cdf_arrow(path: str, start: int, end: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.reading.change_query import ChangeRange
+    from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
     from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 
-    return read_changes_arrow(_table(path), ChangeRange(starting_version=start, ending_version=end))
+    return read_changes_arrow(open_changes(_table(path), ChangeRange(starting_version=start, ending_version=end)))
 
 
 # --- rows through Spark -----------------------------------------------------------------------------------------------
@@ -160,28 +164,32 @@ def _spark() -> Any:
 
 def read(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read import read as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
-    return _to_arrow(rows(_table(path), spark=_spark(), version=version))
+    return _to_arrow(rows(open_scan(_table(path), version=version), spark=_spark()))
 
 
 def catalog(path: str, version: int | None, commits: list[dict[str, Any]], max_version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read import read as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
-    return _to_arrow(rows(_catalog_table(path, commits, max_version), spark=_spark(), version=version))
+    return _to_arrow(rows(open_scan(_catalog_table(path, commits, max_version), version=version), spark=_spark()))
 
 
 def rowids(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read import read as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
     table = _table(path)
     names = [*table.snapshot(version=version).schema.names, "_row_id", "_row_commit_version"]
-    return rows(table, spark=_spark(), version=version, columns=names).toArrow()
+    return rows(open_scan(table, version=version, columns=names), spark=_spark()).toArrow()
 
 
 def variant(path: str, version: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.read import read as rows
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
-    return _to_arrow(rows(_table(path), spark=_spark(), version=version))
+    return _to_arrow(rows(open_scan(_table(path), version=version), spark=_spark()))
 
 
 def _to_arrow(frame: Any) -> pa.Table:
@@ -200,7 +208,9 @@ def _to_arrow(frame: Any) -> pa.Table:
 
 
 def cdf(path: str, start: int, end: int | None) -> pa.Table:
-    from cm_delta_dagster.operations.reading.change_query import ChangeRange
+    from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
     from cm_delta_dagster.operations.reading.read_changes import read_changes
 
-    return read_changes(_table(path), ChangeRange(starting_version=start, ending_version=end), spark=_spark()).toArrow()
+    return read_changes(
+        open_changes(_table(path), ChangeRange(starting_version=start, ending_version=end)), spark=_spark()
+    ).toArrow()

@@ -31,6 +31,7 @@ from cm_delta_dagster import (
 )
 from cm_delta_dagster.arrow.variant import variant_to_json
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
+from cm_delta_dagster.protocol.schema.column_paths import path_text
 
 SCHEMA = "main.dml"
 
@@ -75,7 +76,7 @@ def open(root: str) -> "Session":
     )
     lake = connect(f"sqlite:///{root}/catalog.db", warehouse=str(Path(root, "warehouse")), spark=spark)
     for kind in MaintenanceKind:
-        lake.allow(SCHEMA, kind, "recorded sequences")
+        lake.maintenance.set_policy(SCHEMA, kind, reason="recorded sequences")
     return Session(lake)
 
 
@@ -178,13 +179,13 @@ class Session:
         table.optimize(where=act.get("where"), z_order_by=act.get("zorder_by", ()), full=act.get("full", False))
 
     def _reorg_purge(self, name: str, act: Mapping[str, Any]) -> None:
-        self.table(name).reorg(where=act.get("where"))
+        self.table(name).maintenance.reorg(where=act.get("where"))
 
     def _restore(self, name: str, act: Mapping[str, Any]) -> None:
         self.table(name).restore(version=act["version"])
 
     def _clone(self, name: str, act: Mapping[str, Any]) -> None:
-        self.lake.clone(
+        self.lake.onboarding.clone(
             f"{SCHEMA}.{act['source']}",
             f"{SCHEMA}.{name}",
             mode=act.get("mode", "shallow"),
@@ -208,7 +209,7 @@ class Session:
             "rows": _encoded(table.to_arrow(), types),
             "schema": _without_own_metadata(metadata.schema_string),
             "partition_columns": list(metadata.partition_columns),
-            "clustering_columns": list(table.clustering_columns()),
+            "clustering_columns": [path_text(path) for path in snapshot.clustering_columns],
             "properties": {k: v for k, v in configuration.items() if not k.startswith(CONSTRAINT_PREFIX)},
             "constraints": {
                 k.removeprefix(CONSTRAINT_PREFIX): v
@@ -240,7 +241,7 @@ class Session:
         if since >= version:
             return {"columns": names, "rows": []}
         try:
-            changed = table.changes_arrow(starting_version=since + 1, ending_version=version)
+            changed = table.changes(starting_version=since + 1, ending_version=version).to_arrow()
         except CmDeltaError as error:
             return {"error": str(error)}
         return {"columns": names, "rows": _encoded(changed.select(names), [*types, "string"])}

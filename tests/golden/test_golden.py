@@ -57,11 +57,38 @@ def entry_points() -> dict[str, Callable[..., Any]]:
     return {entry: getattr(adapter, name) for entry, name in _ARROW.items()}
 
 
+@pytest.mark.requirements(
+    "LOG-1",
+    "LOG-4",
+    "LOG-9",
+    "REC-1",
+    "REC-13",
+    "CM-R3",
+    "CM-R4",
+    "CM-R5",
+    "CM-R6",
+    "CM-R7",
+    "CM-R8",
+    "CM-R9",
+    "TT-1",
+    "TT-2",
+    "TT-3",
+    "TT-4",
+    "TT-5",
+    "TT-6",
+    "TT-7",
+    "ICT-9",
+    "ICT-10",
+    "ICT-11",
+    "CKPT-14",
+    "HIST-1",
+    "TXN-2",
+    "DOM-6",
+)
 @pytest.mark.parametrize(("kind", "corpus"), [pytest.param(*group, id="-".join(group)) for group in sorted(_GROUPS)])
 def test_golden_cases_without_a_jvm(
     kind: str, corpus: str, golden_root: Path, entry_points: dict[str, Callable[..., Any]], tmp_path: Path
 ) -> None:
-    """LOG-1, LOG-4, LOG-9, REC-1, REC-13, CM-R3 to CM-R9, TT-1 to TT-7, ICT-9 to ICT-11, CKPT-14, HIST-1, TXN-2, DOM-6."""
     failures = []
     for case in _GROUPS[kind, corpus]:
         status, why, _ = check.run_case(case, entry_points, str(golden_root), True, str(tmp_path), False)

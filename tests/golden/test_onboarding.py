@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.release import release
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
 from cm_delta_dagster.storage.stores import Stores
 
@@ -52,12 +53,12 @@ def _move_in_and_out(client: DeltaClient, location: Path, name: str, expected: p
         table = adopt(client, location=str(location), identifier=name)
     except (UnsupportedFeatureError, CorruptLogError, IllegalCommitError) as error:
         return type(error).__name__
-    assert _same(read_arrow(table), expected), f"{location} was adopted"
+    assert _same(read_arrow(open_scan(table)), expected), f"{location} was adopted"
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
     transaction.set_transaction(SetTransaction(app_id="test", version=1))
     transaction.commit()
     release(client, identifier=name)
-    by_path = read_arrow(open_path_table(client.stores, str(location)))
+    by_path = read_arrow(open_scan(open_path_table(client.stores, str(location))))
     assert _same(by_path, expected), f"{location} was released"
     if by_deltalake is None:
         return "moved"
@@ -68,17 +69,17 @@ def _move_in_and_out(client: DeltaClient, location: Path, name: str, expected: p
     return "moved, read by deltalake"
 
 
+@pytest.mark.requirements("CM-2", "CM-8", "TF-11", "ICT-6", "ICT-9")
 @pytest.mark.slow
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, PARTS))])
 def test_golden_tables_move_in_and_out_without_a_changed_row(part: int, golden_root: Path, tmp_path: Path) -> None:
-    """CM-2, CM-8, TF-11, ICT-6, ICT-9"""
     found = Counter[str]()
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse")
     client = DeltaClient(catalog, stores=Stores())
     try:
         for number, log in enumerate(sorted(golden_root.rglob("_delta_log"))[part::PARTS]):
             try:
-                expected = read_arrow(open_path_table(client.stores, str(log.parent)))
+                expected = read_arrow(open_scan(open_path_table(client.stores, str(log.parent))))
             except (CmDeltaError, ProtocolError, OSError, NotImplementedError):
                 found["unreadable"] += 1
                 continue

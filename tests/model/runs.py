@@ -13,6 +13,7 @@ import typing
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
@@ -30,22 +31,22 @@ _MAX_PARKED_SECONDS = 60.0  # A lease on a table is renewed, by a thread of its 
 _SECONDS_TO_ANSWER = 300.0
 
 SETTINGS = ClientSettings(
-    retry_initial_seconds=0,
-    commit_lock_seconds=0,
+    retry_initial_delay=timedelta(0),
+    commit_lock_timeout=timedelta(0),
     max_resolve_attempts=2,
     read_threads=1,
     copied_content_bytes=0,
-    publish_delay_seconds=0,
-    max_clock_difference_ms=2 * 365 * 24 * 60 * 60 * 1000,
+    publish_delay=timedelta(0),
+    max_clock_difference=timedelta(milliseconds=2 * 365 * 24 * 60 * 60 * 1000),
 )
 """No backoff and no commit lock: every interleaving can happen. Fewer queries of an unknown outcome, and one call at a time;
 files are all that readers have. Every member goes by its own clock.
 """
 
-SHIPPED = replace(SETTINGS, copied_content_bytes=CACHED_CONTENT_BYTES, publish_delay_seconds=1)
+SHIPPED = replace(SETTINGS, copied_content_bytes=CACHED_CONTENT_BYTES, publish_delay=timedelta(seconds=1))
 """With copies in the catalog, and with publications and marks that are put off: until the next commit, or for ever."""
 
-LOOKING = replace(SETTINGS, retry_initial_seconds=1e-9, retry_max_seconds=1e-9)
+LOOKING = replace(SETTINGS, retry_initial_delay=timedelta(microseconds=1), retry_max_delay=timedelta(microseconds=1))
 """With a backoff that takes no time: after it a writer refreshes before it proposes, as with the commit lock."""
 
 

@@ -1,6 +1,5 @@
 """Mutants of a set of modules, and a sample of them."""
 
-import ast
 import random
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from cosmic_ray.mutating import mutate_code
 
 from tests.mutation.operators import OPERATORS
 from tests.mutation.statements import ignored_spans
+from tests.support.syntax_trees import parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -34,7 +34,7 @@ class Mutant:
 def mutants_of(root: Path, file: str) -> list[Mutant]:
     """All mutants of a module, in order."""
     source = (root / file).read_text()
-    ignored = ignored_spans(ast.parse(source))
+    ignored = ignored_spans(parse(source))
     nodes = list(ast_nodes(get_ast(source)))
     mutants = []
     for name, operator in OPERATORS.items():

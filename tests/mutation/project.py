@@ -43,7 +43,7 @@ RATIFICATION = (
     "cm_delta_dagster/catalog/ratification.py",
     "cm_delta_dagster/catalog/commit_policy.py",
     "cm_delta_dagster/catalog/commit_rules.py",
-    "cm_delta_dagster/catalog/approvals.py",
+    "cm_delta_dagster/catalog/holds.py",
     "cm_delta_dagster/catalog/rules",
     *(
         f"cm_delta_dagster/catalog/sql/{name}"

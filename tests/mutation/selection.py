@@ -11,6 +11,7 @@ from tests.mutation.covered import TestCoverage
 from tests.mutation.mutants import Mutant
 from tests.mutation.project import Project
 from tests.mutation.statements import Statement, statement_at, statements_of
+from tests.support.syntax_trees import parse
 
 
 @dataclass(slots=True)
@@ -71,13 +72,13 @@ class Selection:
 
 
 def _read(path: Path) -> list[Statement]:
-    return statements_of(ast.parse(path.read_text()))
+    return statements_of(parse(path.read_text()))
 
 
 def _uses_of(project: Project, statements: Mapping[str, list[Statement]]) -> Mapping[str, _Uses]:
     uses: dict[str, _Uses] = defaultdict(_Uses)
     for file, of_file in statements.items():
-        for node in ast.walk(ast.parse((project.root / file).read_text())):
+        for node in ast.walk(parse((project.root / file).read_text())):
             name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else None
             if name is None:
                 continue

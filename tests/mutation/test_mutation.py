@@ -1,6 +1,5 @@
 """The mutants of a planted module, of which it is known which ones its tests notice."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from tests.mutation.operators import OPERATORS
 from tests.mutation.report import records_of
 from tests.mutation.runner import Outcome
 from tests.mutation.statements import statement_at, statements_of
+from tests.support.syntax_trees import parse
 
 ROOT = Path(__file__).parents[2]
 
@@ -124,7 +124,7 @@ def test_a_sample_depends_only_on_its_seed(planted: Path) -> None:
 
 
 def test_a_position_belongs_to_the_innermost_statement() -> None:
-    statements = statements_of(ast.parse(MODULE))
+    statements = statements_of(parse(MODULE))
     header, limit = statement_at(statements, 17), statement_at(statements, 7)
     assert (header.first, header.last, header.runs_at_import) == (17, 17, False)
     assert (limit.first, limit.names, limit.runs_at_import) == (7, {"LIMIT"}, True)

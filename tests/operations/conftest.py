@@ -12,4 +12,4 @@ from tests.support.lake import Lake
 def lake(tmp_path: Path) -> Iterator[Lake]:
     lake = Lake(tmp_path)
     yield lake
-    lake.client.close()
+    lake.close()

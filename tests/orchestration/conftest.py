@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource
 from tests.orchestration.log_tables import resource_at
 
@@ -44,7 +45,7 @@ class World:
         return self.spark.createDataFrame(rows, columns).coalesce(1)
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
-        found = read(self.client.table(table), spark=self.spark).collect()
+        found = read(open_scan(self.client.table(table)), spark=self.spark).collect()
         return sorted((tuple(row) for row in found), key=lambda row: [str(value) for value in row])
 
     def version(self, table: str) -> int:

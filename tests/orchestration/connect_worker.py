@@ -25,7 +25,7 @@ def letters(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFram
     return spark.spark_session.range(3).select(F.lit(context.partition_key).alias("p"), "id")
 
 
-@dg.asset(metadata={"mode": "merge", "merge_keys": ["p"]})
+@dg.asset(metadata={"mode": "merge", "on": ["p"]})
 def totals(letters: DataFrame) -> DataFrame:
     return letters.groupBy("p").agg(F.sum("id").alias("total"))
 

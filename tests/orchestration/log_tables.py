@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.orchestration import CatalogResource
 from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
@@ -33,7 +33,7 @@ def make_table(
         identifier=name,
         schema=StructType((*SCHEMA.fields, *parts)),
         partition_columns=tuple(by or {}),
-        context=CommitContext(tags=dict(tags or {})),
+        context=CommitProperties(tags=dict(tags or {})),
     )
 
 
@@ -51,7 +51,7 @@ def commit(
     the version."""
     snapshot = table.snapshot()
     transaction = table.start_transaction(
-        snapshot, operation="WRITE" if data_change else "OPTIMIZE", context=CommitContext(tags=dict(tags or {}))
+        snapshot, operation="WRITE" if data_change else "OPTIMIZE", context=CommitProperties(tags=dict(tags or {}))
     )
     if txn is not None:
         transaction.set_transaction(txn)

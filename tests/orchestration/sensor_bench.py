@@ -39,14 +39,16 @@ class Ticker:
         return result
 
 
-def versions(instance, kind="materialization", key=KEY):
+def versions(instance: dg.DagsterInstance, kind="materialization", key=KEY):
     fetch = instance.fetch_materializations if kind == "materialization" else instance.fetch_observations
     records = fetch(key, limit=1000, ascending=True).records
     events = [record.asset_materialization or record.asset_observation for record in records]
     return [event.metadata["cm_delta/commit_version"].value for event in events]
 
 
-def record_by_run(instance, run_id, table, version, kind="materialization", partition=None, outcome="committed"):
+def record_by_run(
+    instance: dg.DagsterInstance, run_id, table, version, kind="materialization", partition=None, outcome="committed"
+):
     """What the IO manager's output, or a maintenance job, leaves in the event log of a run."""
     metadata = {
         "cm_delta/table_id": table.table_id,
@@ -63,14 +65,14 @@ def record_by_run(instance, run_id, table, version, kind="materialization", part
     instance.report_dagster_event(event, run_id=run_id)
 
 
-def a_run(instance, status=dg.DagsterRunStatus.STARTED, tags=None):
+def a_run(instance: dg.DagsterInstance, status=dg.DagsterRunStatus.STARTED, tags=None):
     @dg.job
     def job(): ...
 
     return instance.create_run_for_job(job, status=status, tags=tags)
 
 
-def finish(instance, run):
+def finish(instance: dg.DagsterInstance, run):
     instance.report_run_failed(run)
 
 

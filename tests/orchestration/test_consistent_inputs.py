@@ -1,11 +1,14 @@
 """The inputs of a step are read at versions that belong together: a commit over several tables is in all of them or in none."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 
 from cm_delta_dagster import Snapshot
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
-from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, SparkResource
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
 from cm_delta_dagster.orchestration.runs.runs import pinned_version
 from tests.orchestration.log_tables import make_table, resource_at
 from tests.support.actions import add_file
@@ -15,7 +18,7 @@ UPSTREAM = (dg.AssetSpec("orders"), dg.AssetSpec("totals"))
 INPUTS = {"orders": dg.AssetIn("orders"), "totals": dg.AssetIn("totals")}
 
 
-def commit_both(client):
+def commit_both(client: DeltaClient) -> None:
     """One transaction that adds a file to both tables."""
     parts = []
     for name in TABLES:
@@ -37,7 +40,7 @@ class CommitsAfterEachInput(CatalogManagedDeltaIOManager):
 
 
 @pytest.fixture
-def catalog(tmp_path):
+def catalog(tmp_path: Path) -> CatalogResource:
     """A catalog with both tables; inputs that are snapshots need no Spark."""
     resource = resource_at(tmp_path)
     for name in TABLES:
@@ -45,7 +48,7 @@ def catalog(tmp_path):
     return resource
 
 
-def read(catalog, **ins):
+def read(catalog: CatalogResource, **ins):
     """The versions of both tables that an asset reads."""
     seen = []
 
@@ -58,17 +61,17 @@ def read(catalog, **ins):
     return seen
 
 
-def test_no_input_of_a_step_sees_a_later_transaction_than_another(catalog):
+def test_no_input_of_a_step_sees_a_later_transaction_than_another(catalog: CatalogResource) -> None:
     assert read(catalog) == [(0, 0)]
     assert read(catalog) == [(2, 2)]
 
 
-def test_an_input_with_a_version_of_its_own_is_read_at_that_version(catalog):
+def test_an_input_with_a_version_of_its_own_is_read_at_that_version(catalog: CatalogResource) -> None:
     assert read(catalog) == [(0, 0)]
     assert read(catalog, totals=dg.AssetIn("totals", metadata={"version": 1})) == [(2, 1)]
 
 
-def test_an_input_of_another_io_manager_does_not_prevent_the_read(catalog):
+def test_an_input_of_another_io_manager_does_not_prevent_the_read(catalog: CatalogResource) -> None:
     seen = []
 
     @dg.asset(io_manager_key="files", metadata={"version": "seven"})

@@ -1,6 +1,7 @@
 """What an asset's metadata declares of its table: at creation, and on a later write."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -9,6 +10,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
 from tests.faults.refusals import files_below
+from tests.orchestration.conftest import World
 from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -16,17 +18,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 ORDERS = "id bigint, amount int, day date"
 
 
-def orders(world, rows=((1, 5, None),), columns=ORDERS, **metadata):
+def orders(world: World, rows=((1, 5, None),), columns=ORDERS, **metadata):
     return asset("t", lambda _: world.frame(list(rows), columns), metadata={"mode": "append", **metadata})
 
 
-def state(world, name="main.default.t"):
+def state(world: World, name="main.default.t"):
     snapshot = world.client.table(name).snapshot()
     configuration = snapshot.metadata.configuration
     return snapshot.version, {key: value for key, value in configuration.items() if "constraints" in key}
 
 
-def test_a_table_is_created_as_declared(world):
+def test_a_table_is_created_as_declared(world: World) -> None:
     declared = orders(
         world,
         rows=[(5, None)],
@@ -51,7 +53,7 @@ def test_a_table_is_created_as_declared(world):
     assert isinstance(refused(world, bad), InvalidDataError)
 
 
-def test_a_table_is_brought_in_line_before_the_write_and_only_once(world):
+def test_a_table_is_brought_in_line_before_the_write_and_only_once(world: World) -> None:
     world.materialize(orders(world))
     declared = orders(
         world,
@@ -76,7 +78,7 @@ def test_a_table_is_brought_in_line_before_the_write_and_only_once(world):
     assert state(world) == (7, {})
 
 
-def history(world):
+def history(world: World):
     return [entry.summary for entry in reversed(world.client.catalog.feed.feed(after=0, limit=100))]
 
 
@@ -92,7 +94,7 @@ IMPOSSIBLE = (
 )
 
 
-def test_a_change_that_cannot_be_made_changes_nothing(world):
+def test_a_change_that_cannot_be_made_changes_nothing(world: World) -> None:
     world.materialize(orders(world))
     for metadata, error in IMPOSSIBLE:
         declared = orders(world, **{"table_properties": {"owner": "sales"}, **metadata})
@@ -101,7 +103,7 @@ def test_a_change_that_cannot_be_made_changes_nothing(world):
     assert world.rows("main.default.t") == [(1, 5, None)]
 
 
-def test_types_are_widened_by_a_write_that_enables_widening(world):
+def test_types_are_widened_by_a_write_that_enables_widening(world: World) -> None:
     world.materialize(orders(world, rows=[(1, 5)], columns="id bigint, amount int"))
     wide = orders(
         world,
@@ -122,41 +124,42 @@ CLAUSES = [
 ]
 
 
-def test_a_merge_by_clauses(world):
+def test_a_merge_by_clauses(world: World) -> None:
     world.materialize(orders(world, rows=[(1, 5), (2, 5), (3, 5), (4, 5)], columns="id int, amount int"))
-    given = {"merge_keys": ["id"], "merge_clauses": CLAUSES, "mode": "merge"}
+    given = {"on": ["id"], "merge_clauses": CLAUSES, "mode": "merge"}
     rows = [(1, 1), (2, 0), (3, 2), (9, 9), (8, 0)]
     world.materialize(orders(world, rows=rows, columns="id int, amount int", **given))
     assert world.rows("main.default.t") == [(1, 6), (3, 7), (9, 9)]
     plain = orders(world, rows=[(1, 100)], columns="id int, amount int")
     tags = {
         "cm_delta/mode": "merge",
-        "cm_delta/merge_on": "target.id = source.id",
+        "cm_delta/on": "target.id = source.id",
         "cm_delta/merge_clauses": '[{"when": "matched", "then": "delete"}]',
     }
     world.materialize(plain, tags=tags)
     assert world.rows("main.default.t") == [(3, 7), (9, 9)]
 
 
-def _matched(then, **more):
+def _matched(then: str, **more: Any) -> dict[str, Any]:
     return {"when": "matched", "then": then, **more}
 
 
 BAD_MERGES = (
-    ({"merge_on": "target.id == == source.id", "merge_clauses": [_matched("delete")]}, "== =="),
-    ({"merge_on": "id = source.id", "merge_clauses": [_matched("delete")]}, "mbiguous"),
-    ({"merge_keys": ["id"], "merge_clauses": [_matched("delete", condition="source.nothing = 1")]}, "nothing"),
-    ({"merge_keys": ["id"], "merge_clauses": [_matched("delete", condition="rand() > 0.5")]}, "rand()"),
-    ({"merge_keys": ["id"], "merge_clauses": [_matched("delete"), _matched("update")]}, "can never apply"),
-    ({"merge_keys": ["id"], "merge_clauses": [_matched("update", set={"nothing": "1"})]}, "'nothing'"),
-    ({"merge_keys": ["id"], "merge_clauses": [_matched("update", set={"doubled": "3"})]}, "'doubled'"),
-    ({"merge_keys": ["id"], "merge_clauses": [_matched("update", set={"amount": "'many'"})]}, "many"),
-    ({"merge_keys": ["nothing"], "merge_clauses": [_matched("delete")]}, "nothing"),
+    ({"on": "target.id == == source.id", "merge_clauses": [_matched("delete")]}, "== =="),
+    ({"on": "id = source.id", "merge_clauses": [_matched("delete")]}, "mbiguous"),
+    ({"on": ["id"], "merge_clauses": [_matched("delete", condition="source.nothing = 1")]}, "nothing"),
+    ({"on": ["id"], "merge_clauses": [_matched("delete", condition="rand() > 0.5")]}, "rand()"),
+    ({"on": ["id"], "merge_clauses": [_matched("delete"), _matched("update")]}, "can never apply"),
+    ({"on": ["id"], "merge_clauses": [_matched("update", set={"nothing": "1"})]}, "'nothing'"),
+    ({"on": ["id"], "merge_clauses": [_matched("update", set={"doubled": "3"})]}, "'doubled'"),
+    ({"on": ["id"], "merge_clauses": [_matched("update", set={"amount": "'many'"})]}, "many"),
+    ({"on": ["nothing"], "merge_clauses": [_matched("delete")]}, "nothing"),
 )
 
 
-def test_a_merge_that_cannot_be_made_writes_no_file(world):
-    """DML-6: the message is that of the error which fails the step; the directory has the same files."""
+@pytest.mark.requirements("DML-6")
+def test_a_merge_that_cannot_be_made_writes_no_file(world: World) -> None:
+    """The message is that of the error which fails the step; the directory has the same files."""
     columns = "id int, amount int"
     world.materialize(orders(world, rows=[(1, 5)], columns=columns, generated={"doubled": "amount * 2"}))
     directory = Path(world.client.table("main.default.t").location.removeprefix("file://"))
@@ -175,7 +178,7 @@ def test_a_merge_that_cannot_be_made_writes_no_file(world):
     assert (state(world)[0], world.rows("main.default.t")) == (0, [(1, 5, 10)])
 
 
-def test_clauses_stay_within_the_partitions_of_the_run(world):
+def test_clauses_stay_within_the_partitions_of_the_run(world: World) -> None:
     partitions = dg.StaticPartitionsDefinition(["a", "b"])
     rows = {"now": [("a", 1, 5), ("a", 2, 5)]}
     clauses = [
@@ -192,7 +195,7 @@ def test_clauses_stay_within_the_partitions_of_the_run(world):
             metadata={"partition_expr": "part", **metadata},
         )
 
-    by_clauses = made(mode="merge", merge_keys="id", merge_clauses=clauses)
+    by_clauses = made(mode="merge", on="id", merge_clauses=clauses)
     world.materialize(made(), partition_key="a")
     rows["now"] = [("b", 1, 7)]
     world.materialize(by_clauses, partition_key="b")
@@ -202,14 +205,12 @@ def test_clauses_stay_within_the_partitions_of_the_run(world):
     assert world.rows("main.default.t") == [("a", 2, 6), ("b", 1, 7)]
     rows["now"] = [("a", 3, 6)]
     assert isinstance(refused(world, by_clauses, partition_key="b"), PartitionMismatchError)
-    moving = made(
-        mode="merge", merge_keys="id", merge_clauses=[{"when": "matched", "then": "update", "set": {"part": "'b'"}}]
-    )
+    moving = made(mode="merge", on="id", merge_clauses=[{"when": "matched", "then": "update", "set": {"part": "'b'"}}])
     assert isinstance(refused(world, moving, partition_key="a"), InvalidArgumentError)
 
 
 @pytest.mark.slow
-def test_a_frame_without_the_declared_columns_reads_back(world):
+def test_a_frame_without_the_declared_columns_reads_back(world: World) -> None:
     world.materialize(orders(world, rows=[(3, 4)], columns="id bigint, amount int", generated={"size": "amount > 3"}))
 
     @dg.asset

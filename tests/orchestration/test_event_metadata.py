@@ -1,11 +1,13 @@
 """Events of foreign commits: the standard metadata, who committed, and what a tick says of itself. No Spark."""
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import ENGINE_INFO, CommitProperties
 from cm_delta_dagster.orchestration import CatalogResource, MaintenancePolicy, OnDenied, build_maintenance_jobs
 from cm_delta_dagster.orchestration.runs.remote import commit_metadata, run_context
 from tests.orchestration.log_tables import commit, make_table
@@ -15,13 +17,15 @@ from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, s
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
 
-def test_a_foreign_commit_has_the_standard_metadata_and_its_writer(catalog, instance):
+def test_a_foreign_commit_has_the_standard_metadata_and_its_writer(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     ticker = Ticker(sensor_of(), catalog, instance)
     table = make_table(catalog.client, NAME)
     commit(table)
     snapshot = table.snapshot()
     transaction = table.start_transaction(
-        snapshot, operation="WRITE", context=CommitContext(engine_info="notebook/1", user_metadata="by hand")
+        snapshot, operation="WRITE", context=CommitProperties(user_metadata="by hand")
     )
     transaction.read_whole_table()
     transaction.set_metadata(snapshot.metadata)
@@ -36,11 +40,13 @@ def test_a_foreign_commit_has_the_standard_metadata_and_its_writer(catalog, inst
     assert found["dagster/storage_kind"] == "deltalake"
     assert [column.name for column in found["dagster/column_schema"].columns] == ["id"]
     assert found["cm_delta/engine"].startswith("cm-delta-dagster/")
-    assert second.metadata["cm_delta/engine"].value == "notebook/1"
+    assert second.metadata["cm_delta/engine"].value == ENGINE_INFO
     assert second.metadata["cm_delta/user_metadata"].value == "by hand"
 
 
-def test_the_principal_of_a_commit_is_in_its_event(catalog, instance, tmp_path):
+def test_the_principal_of_a_commit_is_in_its_event(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     make_table(catalog.client, NAME)
     other = CatalogResource(
         url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse", principal="etl"
@@ -54,7 +60,7 @@ def test_the_principal_of_a_commit_is_in_its_event(catalog, instance, tmp_path):
     assert event.metadata["cm_delta/principal"].value == "etl"
 
 
-def test_counts_follow_removals_and_unknown_rows(catalog):
+def test_counts_follow_removals_and_unknown_rows(catalog: CatalogResource) -> None:
     table = make_table(catalog.client, NAME)
     commit(table, partitions=({}, {}))
     commit(table, replace=True)
@@ -63,7 +69,7 @@ def test_counts_follow_removals_and_unknown_rows(catalog):
     assert [entry.summary.counts.num_files for entry in entries] == [0, 2, 1]
 
 
-def test_a_tick_says_what_it_has_reported(catalog, instance):
+def test_a_tick_says_what_it_has_reported(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     days = dg.StaticPartitionsDefinition(["a", "b"])
     spec = dg.AssetSpec(KEY, partitions_def=days, metadata={"partition_expr": "p", "table": NAME})
     ticker = Ticker(sensor_of(assets=[spec]), catalog, instance)
@@ -78,7 +84,7 @@ def test_a_tick_says_what_it_has_reported(catalog, instance):
     assert "No commits" in ticker.tick().skip_message
 
 
-def test_new_values_become_dynamic_partitions_if_asked(catalog, instance):
+def test_new_values_become_dynamic_partitions_if_asked(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     regions = dg.DynamicPartitionsDefinition(name="regions")
     spec = dg.AssetSpec(KEY, partitions_def=regions, metadata={"partition_expr": "p", "table": NAME})
     ticker = Ticker(sensor_of(assets=[spec], add_dynamic_partitions=True), catalog, instance)
@@ -93,7 +99,7 @@ def test_new_values_become_dynamic_partitions_if_asked(catalog, instance):
     assert "null" in materialized[-1].description
 
 
-def test_a_script_of_a_run_is_not_reported_twice(catalog, instance):
+def test_a_script_of_a_run_is_not_reported_twice(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     """Its commits carry the run id; what it reports to Dagster names the commit."""
     ticker = Ticker(sensor_of(), catalog, instance)
     table = make_table(catalog.client, NAME)
@@ -115,7 +121,7 @@ def test_a_script_of_a_run_is_not_reported_twice(catalog, instance):
 
 
 @pytest.mark.parametrize("on_denied", list(OnDenied))
-def test_a_denied_task_stands_out(catalog, instance, on_denied):
+def test_a_denied_task_stands_out(catalog: CatalogResource, instance: dg.DagsterInstance, on_denied: Any) -> None:
     make_table(catalog.client, NAME)
     policy = MaintenancePolicy(tables=(NAME,), asset_keys={NAME: KEY}, on_denied=on_denied)
     (job,) = build_maintenance_jobs(policy)

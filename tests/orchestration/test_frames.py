@@ -1,6 +1,7 @@
 """Inputs and outputs of every type: Arrow, pandas, polars and Spark; graphs, ops and assets with several outputs."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -11,9 +12,11 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, cm_delta_definitions
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, cm_delta_definitions
 from cm_delta_dagster.orchestration.assets.output_rows import spark_frame
 from cm_delta_dagster.orchestration.metadata.frame_types import FrameType, frame_type, without_none
+from tests.orchestration.conftest import World
 from tests.orchestration.log_tables import SCHEMA
 from tests.support.creation import create_table
 from tests.support.dagster_assets import asset, refused
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "at": pa.array([datetime(2026, 1, 1), None], pa.timestamp("us"))})
 
 
-def test_annotations_are_recognized():
+def test_annotations_are_recognized() -> None:
     known = {
         pa.Table: FrameType.ARROW_TABLE,
         pa.RecordBatchReader: FrameType.ARROW_READER,
@@ -46,7 +49,7 @@ class NoSpark(dg.ConfigurableResource):
         raise AssertionError("Spark was started")
 
 
-def test_every_type_is_read_without_spark(catalog, instance):
+def test_every_type_is_read_without_spark(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     create_table(catalog.client, identifier="main.default.up", schema=SCHEMA)
     seen = []
 
@@ -70,7 +73,7 @@ def test_every_type_is_read_without_spark(catalog, instance):
     assert "read_polars_lazyframe" in {each.asset_observation.metadata["cm_delta/read_by"].value for each in observed}
 
 
-def test_reads_can_be_left_unreported(catalog, instance):
+def test_reads_can_be_left_unreported(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     create_table(catalog.client, identifier="main.default.up", schema=SCHEMA)
 
     @dg.asset(ins={"up": dg.AssetIn(metadata={"report_reads": False})})
@@ -99,7 +102,7 @@ VALUES = {
 @pytest.mark.parametrize(
     "name", [name if name == "lazy" else pytest.param(name, marks=pytest.mark.slow) for name in VALUES]
 )
-def test_every_type_is_written(world, name):
+def test_every_type_is_written(world: World, name: Any) -> None:
     @dg.asset(name=name)
     def made():
         return VALUES[name]()
@@ -108,7 +111,7 @@ def test_every_type_is_written(world, name):
     assert world.rows(f"main.default.{name}") == [(1, datetime(2026, 1, 1)), (2, None)]
 
 
-def test_types_that_spark_has_not_are_written_without_a_change_of_values(world):
+def test_types_that_spark_has_not_are_written_without_a_change_of_values(world: World) -> None:
     codes = pa.array(["a", "b"]).dictionary_encode()
     given = pa.table(
         {
@@ -126,7 +129,7 @@ def test_types_that_spark_has_not_are_written_without_a_change_of_values(world):
         return given
 
     world.materialize(t)
-    rows = read_arrow(world.client.table("main.default.t")).sort_by("large").to_pylist()
+    rows = read_arrow(open_scan(world.client.table("main.default.t"))).sort_by("large").to_pylist()
     assert [int(row["large"]) for row in rows] == [0, 2**64 - 1]
     assert [row["half"] for row in rows] == [1.5, None]
     assert [row["codes"] for row in rows] == [["a"], ["b"]]
@@ -138,7 +141,7 @@ def test_types_that_spark_has_not_are_written_without_a_change_of_values(world):
 @pytest.mark.parametrize(
     "value", [pd.DataFrame({"a": [1, "x"]}), pd.DataFrame([[1, 2]], columns=["a", "a"])], ids=["types", "names"]
 )
-def test_a_frame_that_arrow_cannot_hold_is_refused_before_spark(value):
+def test_a_frame_that_arrow_cannot_hold_is_refused_before_spark(value: Any) -> None:
     def session():
         raise AssertionError("Spark was started")
 
@@ -146,7 +149,7 @@ def test_a_frame_that_arrow_cannot_hold_is_refused_before_spark(value):
         spark_frame(value, name="t", session=session)
 
 
-def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
+def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world: World) -> None:
     @dg.asset
     def t():
         return {"id": 1}
@@ -161,7 +164,7 @@ def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
     assert world.client.registry.list_tables() == ()
 
 
-def test_a_table_that_passes_through_pandas_keeps_its_types_and_values(world):
+def test_a_table_that_passes_through_pandas_keeps_its_types_and_values(world: World) -> None:
     row = (
         "9007199254740993, true, DATE'0001-01-01', 1.50BD, TIMESTAMP'9999-01-01 00:00:00Z', array(1L, NULL), "
         "named_struct('x', 1)"
@@ -183,12 +186,14 @@ def test_a_table_that_passes_through_pandas_keeps_its_types_and_values(world):
     world.materialize(down, dg.AssetSpec("up"))
     world.materialize(nullable, dg.AssetSpec("up"))
     assert dtypes == ["int64[pyarrow]", "Int64"]
-    up, copied = (read_arrow(world.client.table(f"main.default.{name}")).sort_by("n") for name in ("up", "down"))
+    up, copied = (
+        read_arrow(open_scan(world.client.table(f"main.default.{name}"))).sort_by("n") for name in ("up", "down")
+    )
     assert copied.schema.types == up.schema.types
     assert copied.to_pylist() == up.to_pylist()
 
 
-def test_changes_are_read_as_arrow(world):
+def test_changes_are_read_as_arrow(world: World) -> None:
     world.materialize(asset("up", lambda _: world.frame([(1,)], "id int")))
     seen = []
 
@@ -200,7 +205,7 @@ def test_changes_are_read_as_arrow(world):
     assert seen == [[(1, "insert")]]
 
 
-def test_graphs_ops_and_several_outputs_have_their_tables(world):
+def test_graphs_ops_and_several_outputs_have_their_tables(world: World) -> None:
     @dg.op
     def rows() -> DataFrame:
         return world.frame([(1,)], "id int")
@@ -236,7 +241,7 @@ def test_graphs_ops_and_several_outputs_have_their_tables(world):
     assert [world.rows(name) for name in names] == [[(1,), (1,)], [(3,)], [(4,)], [(2,)]]
 
 
-def test_values_of_specs_that_name_the_io_manager_are_written(world):
+def test_values_of_specs_that_name_the_io_manager_are_written(world: World) -> None:
     """Dagster refuses values of the others. The definitions are checked and completed as those of other assets."""
     letters = dg.StaticPartitionsDefinition(["a", "b"])
     in_parts = {"partitions_def": letters, "metadata": {"partition_expr": "p"}}
@@ -267,7 +272,7 @@ def test_values_of_specs_that_name_the_io_manager_are_written(world):
         world.materialize(without)
 
 
-def test_only_an_overwrite_of_a_whole_table_can_be_the_last_that_wins(world):
+def test_only_an_overwrite_of_a_whole_table_can_be_the_last_that_wins(world: World) -> None:
     def made(**metadata):
         return asset("t", lambda _: world.frame([(1,)], "id int"), metadata=metadata)
 
@@ -276,7 +281,7 @@ def test_only_an_overwrite_of_a_whole_table_can_be_the_last_that_wins(world):
     assert world.rows("main.default.t") == [(1,)]
 
 
-def test_a_preview_is_shown_if_it_is_switched_on(world):
+def test_a_preview_is_shown_if_it_is_switched_on(world: World) -> None:
     manager = world.resources["io_manager"]
     world.resources["io_manager"] = CatalogManagedDeltaIOManager(
         catalog=world.catalog, spark=manager.spark, preview_rows=1

@@ -8,12 +8,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from tests.orchestration.conftest import World
 from tests.support.dagster_assets import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
 
-def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(world):
+def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(world: World) -> None:
     given = [None, [(1,)], None]
 
     @dg.asset
@@ -50,7 +51,7 @@ def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(wo
     assert "cm_delta/commit_version" not in third.metadata
 
 
-def test_none_is_refused_unless_the_annotation_allows_it(world):
+def test_none_is_refused_unless_the_annotation_allows_it(world: World) -> None:
     @dg.asset
     def t():
         return None
@@ -61,7 +62,7 @@ def test_none_is_refused_unless_the_annotation_allows_it(world):
     assert world.client.registry.list_tables() == ()
 
 
-def test_an_input_that_may_be_none_is_none_without_a_table_and_a_frame_with_it(world):
+def test_an_input_that_may_be_none_is_none_without_a_table_and_a_frame_with_it(world: World) -> None:
     up = dg.AssetSpec("up").with_io_manager_key("io_manager")
     seen = []
 
@@ -79,7 +80,7 @@ def test_an_input_that_may_be_none_is_none_without_a_table_and_a_frame_with_it(w
     assert seen == [None, 2]
 
 
-def test_the_error_of_a_missing_input_names_the_annotation(world):
+def test_the_error_of_a_missing_input_names_the_annotation(world: World) -> None:
     @dg.asset
     def down(up: DataFrame) -> None: ...
 
@@ -88,7 +89,7 @@ def test_the_error_of_a_missing_input_names_the_annotation(world):
     assert "up: DataFrame | None" in str(error) and "main.default.up" in str(error)
 
 
-def test_an_asset_that_reads_its_own_day_before_begins_with_none(world):
+def test_an_asset_that_reads_its_own_day_before_begins_with_none(world: World) -> None:
     days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 

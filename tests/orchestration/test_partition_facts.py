@@ -3,6 +3,7 @@ keys and names that mean the same thing twice."""
 
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.write import append
+from tests.orchestration.conftest import World
 from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -22,7 +24,7 @@ def at(hour, minute=0):
     return datetime(2026, 1, 1, hour, minute, tzinfo=UTC)
 
 
-def hourly(world, rows, **arguments):
+def hourly(world: World, rows, **arguments):
     def made(context):
         keys = {int(key[11:13]) for key in context.partition_keys}
         return world.frame([row for row in rows if row[0].hour in keys], "at timestamp, v int")
@@ -30,7 +32,7 @@ def hourly(world, rows, **arguments):
     return asset("t", made, partitions_def=HOURS, metadata={"partition_expr": "at"}, **arguments)
 
 
-def test_rows_of_a_time_window_are_counted_though_the_table_is_not_partitioned_by_it(world):
+def test_rows_of_a_time_window_are_counted_though_the_table_is_not_partitioned_by_it(world: World) -> None:
     rows = [(at(1), 1), (at(1, 59), 2), (at(2), 3)]
     made = hourly(world, rows)
     for hour in (1, 2, 3):
@@ -40,7 +42,7 @@ def test_rows_of_a_time_window_are_counted_though_the_table_is_not_partitioned_b
     assert counts == [2, 1, 0]
 
 
-def test_a_count_that_the_log_cannot_prove_is_omitted(world):
+def test_a_count_that_the_log_cannot_prove_is_omitted(world: World) -> None:
     """A foreign file spans two hours; the count of another hour is still reported."""
     rows = [(at(1), 1), (at(5), 1)]
     made = hourly(world, rows)
@@ -63,7 +65,7 @@ def test_a_count_that_the_log_cannot_prove_is_omitted(world):
     assert proven.metadata["dagster/partition_row_count"].value == 1
 
 
-def test_a_range_reports_the_rows_of_each_partition_and_never_their_sum(world):
+def test_a_range_reports_the_rows_of_each_partition_and_never_their_sum(world: World) -> None:
     policy = dg.BackfillPolicy.single_run()
     made = hourly(world, [(at(1), 1), (at(1, 30), 2), (at(2), 3)], backfill_policy=policy)
     tags = {
@@ -76,7 +78,7 @@ def test_a_range_reports_the_rows_of_each_partition_and_never_their_sum(world):
     assert counts == {"2026-01-01-01:00": None, "2026-01-01-02:00": None}, "one file holds both hours"
 
 
-def test_an_input_of_several_partitions_records_the_version_that_it_read(world):
+def test_an_input_of_several_partitions_records_the_version_that_it_read(world: World) -> None:
     letters = dg.StaticPartitionsDefinition(["a", "b", "c"])
     made = asset(
         "t",
@@ -100,7 +102,7 @@ def test_an_input_of_several_partitions_records_the_version_that_it_read(world):
     assert seen.partition is None
 
 
-def test_two_static_keys_for_one_decimal_are_refused_before_anything_is_written(world):
+def test_two_static_keys_for_one_decimal_are_refused_before_anything_is_written(world: World) -> None:
     made = asset(
         "t",
         lambda _: world.frame([(Decimal("1.00"), 1)], "p decimal(5,2), n int"),
@@ -113,7 +115,7 @@ def test_two_static_keys_for_one_decimal_are_refused_before_anything_is_written(
     assert world.client.registry.list_tables() == ()
 
 
-def named(world, *path, **metadata):
+def named(world: World, *path, **metadata):
     return asset(
         path[-1],
         lambda _: world.frame([(path[0],)], "who string"),
@@ -123,7 +125,7 @@ def named(world, *path, **metadata):
 
 
 @pytest.mark.parametrize("second", [("us", "sales", "orders"), ("sales", "orders")])
-def test_two_assets_with_the_same_implied_table_are_refused(world, second):
+def test_two_assets_with_the_same_implied_table_are_refused(world: World, second: Any) -> None:
     eu = ("eu", "sales", "orders")
     for first, then in ((eu, second), (second, eu)):
         world.materialize(named(world, *first))
@@ -135,7 +137,7 @@ def test_two_assets_with_the_same_implied_table_are_refused(world, second):
         world.client.registry.drop_table(world.client.table("main.sales.orders").identifier)
 
 
-def test_assets_may_share_a_table_that_both_name(world):
+def test_assets_may_share_a_table_that_both_name(world: World) -> None:
     shared = {"table": "main.sales.orders"}
     world.materialize(named(world, "eu", "sales", "orders", **shared))
     world.materialize(named(world, "us", "sales", "orders", **shared))

@@ -1,6 +1,7 @@
 """Assets with partitions as tables, with Spark and a Dagster instance."""
 
 from datetime import UTC, date, datetime
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -12,6 +13,7 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
 )
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from tests.orchestration.conftest import World
 from tests.support.creation import create_table
 from tests.support.dagster_assets import asset, refused
 
@@ -21,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 INTS = dg.StaticPartitionsDefinition(["1", "2", "3"])
 
 
-def by_partition(world, definition, column, kind, value_of, **arguments):
+def by_partition(world: World, definition, column, kind, value_of, **arguments):
     """An asset that writes one row for each partition key, counting how often it was computed."""
 
     def rows(context):
@@ -31,7 +33,7 @@ def by_partition(world, definition, column, kind, value_of, **arguments):
     return asset("t", rows, partitions_def=definition, metadata=metadata, **arguments)
 
 
-def test_partitions_of_an_integer_column_keep_each_other(world):
+def test_partitions_of_an_integer_column_keep_each_other(world: World) -> None:
     """A peer overwrites the whole table here."""
     made = by_partition(world, INTS, "p", "int", int)
     for key in ("1", "2", "1"):
@@ -45,7 +47,7 @@ def test_partitions_of_an_integer_column_keep_each_other(world):
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "string"])
-def test_hourly_partitions_keep_each_other(world, kind):
+def test_hourly_partitions_keep_each_other(world: World, kind: str) -> None:
     """A peer keeps only the last one here."""
     hourly = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 
@@ -59,7 +61,7 @@ def test_hourly_partitions_keep_each_other(world, kind):
     assert [row[1] for row in world.rows("main.default.t")] == ["2026-01-01-01:00", "2026-01-01-02:00"]
 
 
-def test_weekly_partitions_can_be_written_twice(world):
+def test_weekly_partitions_can_be_written_twice(world: World) -> None:
     """Peers fail on the second write, or overwrite."""
     weekly = dg.WeeklyPartitionsDefinition("2026-01-04")
     made = by_partition(world, weekly, "day", "date", date.fromisoformat)
@@ -68,7 +70,7 @@ def test_weekly_partitions_can_be_written_twice(world):
     assert [row[1] for row in world.rows("main.default.t")] == ["2026-01-04", "2026-01-11"]
 
 
-def test_a_range_of_partitions_is_one_commit_and_keeps_the_others(world):
+def test_a_range_of_partitions_is_one_commit_and_keeps_the_others(world: World) -> None:
     """A peer wipes partition c when a to b are written in one run."""
     letters = dg.StaticPartitionsDefinition(["a", "b", "c"])
     policy = dg.BackfillPolicy.single_run()
@@ -92,7 +94,7 @@ def test_a_range_of_partitions_is_one_commit_and_keeps_the_others(world):
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "error"])
-def test_the_keys_of_a_char_column_need_no_blanks(world, mode):
+def test_the_keys_of_a_char_column_need_no_blanks(world: World, mode: str) -> None:
     """Each key writes its rows, whatever checks that they are inside of the partition; rows of another key are refused."""
     schema = schema_of_columns([Column("p", "char(3)"), Column("v", "string")])
     create_table(world.client, identifier="main.default.t", schema=schema, partition_columns=["p"])
@@ -105,7 +107,7 @@ def test_the_keys_of_a_char_column_need_no_blanks(world, mode):
     assert isinstance(refused(world, made, partition_key="c"), PartitionMismatchError)
 
 
-def test_an_empty_output_clears_only_its_partition(world):
+def test_an_empty_output_clears_only_its_partition(world: World) -> None:
     rows = {"1": [(1, "x")], "2": [(2, "y")]}
     made = asset(
         "t",
@@ -121,8 +123,8 @@ def test_an_empty_output_clears_only_its_partition(world):
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "merge"])
-def test_rows_outside_of_the_partition_are_refused_and_nothing_is_committed(world, mode):
-    metadata = {"partition_expr": "p", "mode": mode, **({"merge_keys": ["v"]} if mode == "merge" else {})}
+def test_rows_outside_of_the_partition_are_refused_and_nothing_is_committed(world: World, mode: str) -> None:
+    metadata = {"partition_expr": "p", "mode": mode, **({"on": ["v"]} if mode == "merge" else {})}
     made = asset(
         "t", lambda _: world.frame([(1, "x"), (2, "y")], "p int, v string"), partitions_def=INTS, metadata=metadata
     )
@@ -130,7 +132,7 @@ def test_rows_outside_of_the_partition_are_refused_and_nothing_is_committed(worl
     assert world.client.registry.list_tables() == ()
 
 
-def test_a_key_without_a_value_in_its_column_leaves_no_table_behind(world):
+def test_a_key_without_a_value_in_its_column_leaves_no_table_behind(world: World) -> None:
     made = asset(
         "t",
         lambda _: world.frame([(1, "x")], "p int, v string"),
@@ -141,13 +143,13 @@ def test_a_key_without_a_value_in_its_column_leaves_no_table_behind(world):
     assert world.client.registry.list_tables() == ()
 
 
-def test_a_merge_stays_within_its_partition(world):
+def test_a_merge_stays_within_its_partition(world: World) -> None:
     rows = {"1": [(1, "k", "a")], "2": [(2, "k", "b")]}
     made = asset(
         "t",
         lambda context: world.frame(rows[context.partition_key], "p int, id string, v string"),
         partitions_def=INTS,
-        metadata={"partition_expr": "p", "mode": "merge", "merge_keys": ["id"]},
+        metadata={"partition_expr": "p", "mode": "merge", "on": ["id"]},
     )
     world.materialize(made, partition_key="1")
     world.materialize(made, partition_key="2")
@@ -156,7 +158,7 @@ def test_a_merge_stays_within_its_partition(world):
     assert world.rows("main.default.t") == [(1, "k", "a"), (2, "k", "B")]
 
 
-def test_a_partition_that_holds_rows_is_not_written_by_error_if_exists(world):
+def test_a_partition_that_holds_rows_is_not_written_by_error_if_exists(world: World) -> None:
     made = by_partition(world, INTS, "p", "int", int, metadata={"mode": "error_if_exists"})
     world.materialize(made, partition_key="1")
     world.materialize(made, partition_key="2")
@@ -164,7 +166,7 @@ def test_a_partition_that_holds_rows_is_not_written_by_error_if_exists(world):
     assert world.rows("main.default.t") == [(1, "1"), (2, "2")]
 
 
-def test_dimensions_static_and_dynamic_work_together(world):
+def test_dimensions_static_and_dynamic_work_together(world: World) -> None:
     """The base class of peers fails for this (no instance to load partitions)."""
     both = dg.MultiPartitionsDefinition(
         {"tenant": dg.DynamicPartitionsDefinition(name="tenants"), "day": dg.DailyPartitionsDefinition("2026-01-01")}
@@ -187,7 +189,7 @@ def test_dimensions_static_and_dynamic_work_together(world):
     assert world.events("down")[-1].metadata["seen"].value == 1
 
 
-def test_a_mapped_read_need_not_be_contiguous(world):
+def test_a_mapped_read_need_not_be_contiguous(world: World) -> None:
     """A peer raises here, because it asks for a range of keys."""
     letters = dg.StaticPartitionsDefinition(["a", "b", "c", "d"])
     up = by_partition(world, letters, "p", "string", str)
@@ -210,13 +212,13 @@ EMPTY_KEY_MODES = {
     "append": {},
     "overwrite": {},
     "error_if_exists": {},
-    "merge": {"merge_keys": ["id"]},
-    "replace_where": {"replace_where": "id > 0"},
+    "merge": {"on": ["id"]},
+    "replace_where": {"where": "id > 0"},
 }
 
 
 @pytest.mark.parametrize("mode", EMPTY_KEY_MODES)
-def test_the_empty_partition_key_is_refused_in_every_mode(world, mode):
+def test_the_empty_partition_key_is_refused_in_every_mode(world: World, mode: Any) -> None:
     """Delta stores it as NULL, so that no key would find the rows again."""
 
     def frame(_):

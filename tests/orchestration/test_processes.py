@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
 from tests.orchestration import process_jobs
@@ -36,7 +37,9 @@ def table_rows(root: Path, name: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.exhaustive
-def test_steps_in_processes_of_their_own_read_one_version(stored_instance, tmp_path, spark):
+def test_steps_in_processes_of_their_own_read_one_version(
+    stored_instance: dg.DagsterInstance, tmp_path: Path, spark: SparkSession
+) -> None:
     """Another writer commits between the two reads; both reads of the run return the pinned version."""
     job = dg.reconstructable(process_jobs.three_steps)
     with dg.execute_job(job, instance=stored_instance) as result:
@@ -53,7 +56,9 @@ def test_steps_in_processes_of_their_own_read_one_version(stored_instance, tmp_p
 
 
 @pytest.mark.exhaustive
-def test_mapped_steps_in_processes_of_their_own_read_the_rows_of_their_mapping_key(stored_instance, tmp_path, spark):
+def test_mapped_steps_in_processes_of_their_own_read_the_rows_of_their_mapping_key(
+    stored_instance: dg.DagsterInstance, tmp_path: Path, spark: SparkSession
+) -> None:
     job = dg.reconstructable(process_jobs.mapped_steps)
     with dg.execute_job(job, instance=stored_instance) as result:
         assert result.success
@@ -63,7 +68,9 @@ def test_mapped_steps_in_processes_of_their_own_read_the_rows_of_their_mapping_k
     assert table_rows(tmp_path, "main.s.collected") == doubled
 
 
-def test_a_step_killed_between_commit_and_event_writes_once_when_resumed(stored_instance, tmp_path, spark):
+def test_a_step_killed_between_commit_and_event_writes_once_when_resumed(
+    stored_instance: dg.DagsterInstance, tmp_path: Path, spark: SparkSession
+) -> None:
     job = dg.reconstructable(process_jobs.killed_step)
     with dg.execute_job(job, instance=stored_instance) as died:
         assert not died.success
@@ -83,7 +90,7 @@ def worker(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", f"tests.orchestration.{module}", *arguments]
 
 
-def test_two_processes_that_append_concurrently_both_succeed(tmp_path, spark):
+def test_two_processes_that_append_concurrently_both_succeed(tmp_path: Path, spark: SparkSession) -> None:
     """Both also create the table."""
     processes = [
         subprocess.Popen(
@@ -101,9 +108,10 @@ def test_two_processes_that_append_concurrently_both_succeed(tmp_path, spark):
     assert table_rows(tmp_path, "main.default.t") == [(1,), (2,)]
 
 
+@pytest.mark.requirements("DV-4", "DML-4")
 @pytest.mark.exhaustive
-def test_the_io_manager_works_over_connect(tmp_path):
-    """DV-4, DML-4: partitions, merge and reads without the JVM gateway."""
+def test_the_io_manager_works_over_connect(tmp_path: Path) -> None:
+    """Partitions, merge and reads without the JVM gateway."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")
     command = worker("connect_worker", str(tmp_path))
     any_port = {**os.environ, "SPARK_TESTING": "1"}  # Spark's own switch for a free port.

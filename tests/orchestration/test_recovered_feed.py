@@ -1,12 +1,14 @@
 """Sensors report each commit once, also if the catalog was restored from a copy, or lost, and took its commits from storage."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 from dagster import AssetKey
 
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
-from cm_delta_dagster.orchestration import FirstTick
+from cm_delta_dagster.orchestration import CatalogResource, FirstTick
 from tests.orchestration.log_tables import commit, make_table, resource_at
 from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, own, record_by_run, sensor_of, versions
 from tests.orchestration.test_lost_feed import copy, restored
@@ -18,20 +20,22 @@ OTHER_KEY = AssetKey(["s", "other"])
 BOTH = {KEY: NAME, OTHER_KEY: OTHER}
 
 
-def recovered(tmp_path, catalog):
+def recovered(tmp_path: Path, catalog: CatalogResource) -> CatalogResource:
     """The catalog, restored from the copy, with everything that storage holds above it."""
     resource = restored(tmp_path, catalog)
     recover(resource.client, plan_recovery(resource.client))
     return resource
 
 
-def drain(ticker, ticks=4):
+def drain(ticker: Ticker, ticks: int = 4) -> None:
     for _ in range(ticks):
         ticker.tick()
 
 
 @pytest.mark.parametrize("noticed_before", [True, False])
-def test_what_was_reported_before_the_restore_is_not_reported_again(catalog, instance, tmp_path, noticed_before):
+def test_what_was_reported_before_the_restore_is_not_reported_again(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path, noticed_before: bool
+) -> None:
     ticker = Ticker(sensor_of(), catalog, instance)
     table = make_table(catalog.client, NAME)
     commit(table)
@@ -57,7 +61,9 @@ def test_what_was_reported_before_the_restore_is_not_reported_again(catalog, ins
     resource.close()
 
 
-def test_commits_of_several_tables_are_reported_once_in_whatever_order_they_come_back(catalog, instance, tmp_path):
+def test_commits_of_several_tables_are_reported_once_in_whatever_order_they_come_back(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     """The other table's commit was made after the sensor's last look, and comes back before what the sensor saw last."""
     ticker = Ticker(sensor_of(assets=BOTH), catalog, instance)
     table, other = make_table(catalog.client, NAME), make_table(catalog.client, OTHER)
@@ -80,7 +86,9 @@ def test_commits_of_several_tables_are_reported_once_in_whatever_order_they_come
     resource.close()
 
 
-def test_a_sensor_without_a_seen_commit_misses_nothing(catalog, instance, tmp_path):
+def test_a_sensor_without_a_seen_commit_misses_nothing(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     """It began at the end of the feed that was lost, so that it knows a position and no commit."""
     table = make_table(catalog.client, NAME)
     copy(tmp_path / "catalog.db", tmp_path / "backup.db")
@@ -97,7 +105,9 @@ def test_a_sensor_without_a_seen_commit_misses_nothing(catalog, instance, tmp_pa
     resource.close()
 
 
-def test_partitions_that_were_reported_are_not_reported_again(catalog, instance, tmp_path):
+def test_partitions_that_were_reported_are_not_reported_again(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     days = dg.StaticPartitionsDefinition(["2026-01-01", "2026-01-02"])
     asset = dg.AssetSpec(KEY, metadata={"table": NAME, "partition_expr": "day"}, partitions_def=days)
     ticker = Ticker(sensor_of(assets=[asset]), catalog, instance)
@@ -116,7 +126,9 @@ def test_partitions_that_were_reported_are_not_reported_again(catalog, instance,
     ticker.catalog.close()
 
 
-def test_commits_of_runs_that_reported_them_are_left_to_the_runs(catalog, instance, tmp_path):
+def test_commits_of_runs_that_reported_them_are_left_to_the_runs(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     ticker = Ticker(sensor_of(), catalog, instance)
     table = make_table(catalog.client, NAME)
     copy(tmp_path / "catalog.db", tmp_path / "backup.db")
@@ -128,7 +140,9 @@ def test_commits_of_runs_that_reported_them_are_left_to_the_runs(catalog, instan
     ticker.catalog.close()
 
 
-def test_a_lost_catalog_that_was_rebuilt_has_every_commit_reported_once(catalog, instance, tmp_path):
+def test_a_lost_catalog_that_was_rebuilt_has_every_commit_reported_once(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     ticker = Ticker(sensor_of(), catalog, instance)
     table = make_table(catalog.client, NAME)
     commit(table)

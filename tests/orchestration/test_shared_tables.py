@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
+from tests.orchestration.conftest import World
 from tests.support.dagster_assets import asset, raised, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -19,7 +20,7 @@ SHARED = {"table": TABLE}
 COLUMNS = "file string, n int"
 
 
-def dynamic_job(world, consumer, **metadata):
+def dynamic_job(world: World, consumer, **metadata):
     """An op with an output for each of three files, and a step for each of them."""
 
     @dg.op(out=dg.DynamicOut(DataFrame, metadata={**SHARED, **metadata}))
@@ -34,11 +35,11 @@ def dynamic_job(world, consumer, **metadata):
     return load
 
 
-def run_of(world, job):
+def run_of(world: World, job):
     return job.execute_in_process(instance=world.instance)
 
 
-def test_dynamic_outputs_that_overwrite_one_table_are_refused_at_the_second(world):
+def test_dynamic_outputs_that_overwrite_one_table_are_refused_at_the_second(world: World) -> None:
     @dg.op
     def use(rows: DataFrame) -> None: ...
 
@@ -53,11 +54,11 @@ def test_dynamic_outputs_that_overwrite_one_table_are_refused_at_the_second(worl
         assert world.rows(TABLE) == [("a", 0)]
 
 
-WHERE = {"append": {}, "replace_where": {"replace_where": "file = 'none'"}}
+WHERE = {"append": {}, "replace_where": {"where": "file = 'none'"}}
 
 
 @pytest.mark.parametrize(("mode", "runs"), [("append", 2), ("replace_where", 1)])
-def test_a_mapped_step_reads_the_rows_of_its_own_mapping_key(world, mode, runs):
+def test_a_mapped_step_reads_the_rows_of_its_own_mapping_key(world: World, mode: str, runs: int) -> None:
     """Through each engine; the rows of earlier runs and of the other keys are not read, also not by what collects them."""
     seen, collected = {}, []
 
@@ -76,7 +77,7 @@ def test_a_mapped_step_reads_the_rows_of_its_own_mapping_key(world, mode, runs):
         frame = rows.collect()
         seen[context.get_mapping_key()] = sorted(frame.rows())
         if mode == "replace_where":
-            context.add_output_metadata({"replace_where": f"file = '{context.get_mapping_key()}'"})
+            context.add_output_metadata({"where": f"file = '{context.get_mapping_key()}'"})
         return frame.with_columns(n=(pl.col("n") * 2).cast(pl.Int32)).filter(pl.col("n") > 0)
 
     @dg.job(resource_defs=world.resources, executor_def=dg.in_process_executor)
@@ -92,7 +93,7 @@ def test_a_mapped_step_reads_the_rows_of_its_own_mapping_key(world, mode, runs):
         assert len(world.rows(TABLE)) == 6 * times
 
 
-def test_mapped_steps_that_overwrite_one_table_are_refused(world):
+def test_mapped_steps_that_overwrite_one_table_are_refused(world: World) -> None:
     @dg.op(out=dg.Out(metadata={"table": "main.s.copies"}))
     def copied(rows: DataFrame) -> DataFrame:
         return rows
@@ -103,25 +104,25 @@ def test_mapped_steps_that_overwrite_one_table_are_refused(world):
     assert world.rows("main.s.copies") == [("a", 0)]
 
 
-def test_the_rows_of_a_merged_mapped_output_cannot_be_read(world):
+def test_the_rows_of_a_merged_mapped_output_cannot_be_read(world: World) -> None:
     @dg.op
     def use(rows: DataFrame) -> None: ...
 
     with pytest.raises(Exception) as caught:
-        run_of(world, dynamic_job(world, use, mode="merge", merge_keys=["file"]))
+        run_of(world, dynamic_job(world, use, mode="merge", on=["file"]))
     assert "was merged into main.s.files" in str(raised(caught.value))
 
 
-def shared(world, name, rows, deps=(), **metadata):
+def shared(world: World, name, rows, deps=(), **metadata):
     return asset(name, lambda _: world.frame(rows, COLUMNS), deps=list(deps), metadata={**SHARED, **metadata})
 
 
 OVERWRITE: dict[str, str] = {}
-WHERE_A = {"mode": "replace_where", "replace_where": "file = 'a'"}
-WHERE_B = {"mode": "replace_where", "replace_where": "file in ('b', 'c')"}
-LIKE_B = {"mode": "replace_where", "replace_where": "upper(file) = 'B'"}
+WHERE_A = {"mode": "replace_where", "where": "file = 'a'"}
+WHERE_B = {"mode": "replace_where", "where": "file in ('b', 'c')"}
+LIKE_B = {"mode": "replace_where", "where": "upper(file) = 'B'"}
 APPEND = {"mode": "append"}
-MERGE = {"mode": "merge", "merge_keys": ["file"]}
+MERGE = {"mode": "merge", "on": ["file"]}
 MIRROR = {**MERGE, "merge_mode": "delete_unmatched"}
 A, B = [("a", 1)], [("b", 2)]
 CASES = [
@@ -144,7 +145,7 @@ CASES = [
 ]
 
 
-def test_an_overwrite_keeps_the_rows_of_the_other_outputs_of_its_run(world):
+def test_an_overwrite_keeps_the_rows_of_the_other_outputs_of_its_run(world: World) -> None:
     """Both outputs write a table that has a row before."""
     old, both = [], []
     for number, (first, first_rows, second, second_rows, _) in enumerate(CASES):
@@ -184,7 +185,7 @@ CLAUSES = [
 ]
 
 
-def test_a_merge_that_changes_unmatched_rows_keeps_those_of_the_other_outputs_of_its_run(world):
+def test_a_merge_that_changes_unmatched_rows_keeps_those_of_the_other_outputs_of_its_run(world: World) -> None:
     old, both = [], []
     for number, (mode, _) in enumerate(CLAUSES):
         table = {"table": f"main.s.t{number}"}
@@ -200,7 +201,7 @@ def test_a_merge_that_changes_unmatched_rows_keeps_those_of_the_other_outputs_of
 
 
 @pytest.mark.parametrize("vectors", ["true", "false"])
-def test_rows_of_a_file_that_a_merge_rewrote_are_not_known_to_be_others(world, vectors):
+def test_rows_of_a_file_that_a_merge_rewrote_are_not_known_to_be_others(world: World, vectors: str) -> None:
     """With deletion vectors, the merge writes the rows that it changes, and no other."""
     world.materialize(
         shared(world, "old", [("a", 0), ("b", 0)], table_properties={"delta.enableDeletionVectors": vectors})
@@ -216,7 +217,7 @@ def test_rows_of_a_file_that_a_merge_rewrote_are_not_known_to_be_others(world, v
     assert world.rows(TABLE) == [("a", 1), ("b", 0)]
 
 
-def test_the_slices_of_two_partitioned_assets_are_compared(world):
+def test_the_slices_of_two_partitioned_assets_are_compared(world: World) -> None:
     def sliced(name, keys, deps=()):
         return asset(
             name,
@@ -244,14 +245,14 @@ class FailsOnce(CatalogManagedDeltaIOManager):
             raise dg.RetryRequested(max_retries=1)
 
 
-def test_a_retried_output_overwrites_its_own_rows(world):
+def test_a_retried_output_overwrites_its_own_rows(world: World) -> None:
     manager = FailsOnce(catalog=world.resources["catalog"], spark=world.resources["spark"])
     world.resources["io_manager"] = manager
     world.materialize(shared(world, "one", A, **WHERE_A), shared(world, "two", B, **WHERE_B))
     assert world.rows(TABLE) == A + B
 
 
-def test_a_run_that_continues_another_one_keeps_the_rows_of_its_outputs(world):
+def test_a_run_that_continues_another_one_keeps_the_rows_of_its_outputs(world: World) -> None:
     """Also the second time; each output has an IO manager of its own, as in processes of their own."""
     other = CatalogManagedDeltaIOManager(catalog=world.resources["catalog"], spark=world.resources["spark"])
     resources = {**world.resources, "other": other}

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.syntax_trees import parse
+
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _REQUESTS_BY_TEXT = frozenset({"getfixturevalue", "usefixtures", "indirect"})
 
@@ -65,12 +67,12 @@ def module_name(path: str) -> str:
 
 def read_source(path: str, text: str, *, stub: str | None = None) -> Source:
     """The source of the module whose file, and the stub beside it, have this path and text."""
-    tree = ast.parse(text)
+    tree = parse(text)
     return Source(
         name=module_name(path),
         path=path,
         whole=read_part(tree),
-        bindings=dict(_bindings(tree if stub is None else ast.parse(stub))),
+        bindings=dict(_bindings(tree if stub is None else parse(stub))),
         definitions=dict(_definitions(tree)) if path.endswith("conftest.py") else {},
         is_lazy=stub is not None,
     )
@@ -81,7 +83,7 @@ def read_program(text: str) -> Part | None:
     if "import" not in text:
         return None
     try:
-        return read_part(ast.parse(textwrap.dedent(text.replace("\0", "_"))))
+        return read_part(parse(textwrap.dedent(text.replace("\0", "_"))))
     except (SyntaxError, ValueError):
         return None
 

@@ -1,8 +1,8 @@
 """The page of requirements: each id with its rule, the heading of the protocol text, and the tests that prove it.
 
 ``python -m tests.repository.requirements --write`` writes ``docs/requirements.md``; without the option the page is printed.
-A test proves a requirement by naming its id in its docstring, in a comment, in a test id, or in the docstring of its class
-or module.
+A test proves a requirement by naming its id in its marker ``pytest.mark.requirements``, in a comment, in a test id, or in a
+docstring: its own, or that of its class or module.
 """
 
 import ast
@@ -17,6 +17,8 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
+from tests.support.syntax_trees import parse
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "requirements.md"
 RULES = Path(__file__).with_name("requirements.tsv")
@@ -28,8 +30,8 @@ ID = re.compile(r"(?<![\w-])[A-Z][\w-]*\d")
 _RANGE = re.compile(r"\b([A-Z][A-Za-z0-9-]*?-?)(\d+) (?:to|bis) (?:\1)?(\d+)\b")
 _INTRODUCTION = """# Requirements
 
-The rules that this project implements, by id. The docstrings of tests name the ids that they prove; this page is generated from
-them by `python -m tests.repository.requirements --write`. The heading is one of the [Delta protocol](https://github.com/delta-io/delta/blob/master/PROTOCOL.md)
+The rules that this project implements, by id. The marker `requirements` of a test names the ids that it proves; this page is
+generated from them by `python -m tests.repository.requirements --write`. The heading is one of the [Delta protocol](https://github.com/delta-io/delta/blob/master/PROTOCOL.md)
 or of its [RFCs](https://github.com/delta-io/delta/tree/master/protocol_rfcs). A source in brackets is not a heading: no protocol
 text states the rule, and it follows delta-spark, the paper on Delta Lake, or a decision of this project.
 
@@ -86,8 +88,8 @@ def _named(file: Path) -> Iterator[tuple[str, str]]:
     source = file.read_text()
     path = str(file.relative_to(ROOT / "tests"))
     functions = [
-        (node.lineno, node.end_lineno or node.lineno, node.name)
-        for node in ast.parse(source).body
+        (min(part.lineno for part in (node, *node.decorator_list)), node.end_lineno or node.lineno, node.name)
+        for node in parse(source).body
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
     ]
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

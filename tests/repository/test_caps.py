@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.support.syntax_trees import parse
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "cm_delta_dagster"
 
@@ -13,14 +15,11 @@ MAX_MODULE_LINES = 450
 
 _KEYWORDS = "public: its keyword arguments are the options of the operation, as in deltalake"
 MANY_PARAMETERS: Mapping[str, str] = {
-    "api.creation_methods.CreationMethods.append": _KEYWORDS,
-    "api.creation_methods.CreationMethods.merge": _KEYWORDS,
-    "api.creation_methods.CreationMethods.overwrite": _KEYWORDS,
-    "api.creation_methods.CreationMethods.create_table_as": _KEYWORDS,
-    "api.policy_methods.ConnectionPolicies.allow": _KEYWORDS,
-    "api.row_writes.RowWrites.merge": _KEYWORDS,
-    "api.table_reads.TableReads.stream": _KEYWORDS,
-    "api.table_reads.TableReads.stream_arrow": _KEYWORDS,
+    "api.connection.connect.connect": _KEYWORDS,
+    "api.connection.connection.Connection.create_table": _KEYWORDS,
+    "api.connection.connection.Connection.create_table_as": _KEYWORDS,
+    "api.connection.maintenance.ConnectionMaintenance.set_policy": _KEYWORDS,
+    "api.table.table_reads.TableReads.stream": _KEYWORDS,
     "orchestration.sensor.sensors.ratified_commit_sensor": "public: a factory with the keyword arguments of dagster.sensor",
 }
 """Functions with more parameters, and why."""
@@ -46,7 +45,7 @@ def _functions(node: ast.AST, prefix: str) -> Iterator[tuple[str, _Function]]:
 def _every_function() -> Iterator[tuple[str, _Function]]:
     for file in sorted(PACKAGE.rglob("*.py")):
         module = ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
-        yield from _functions(ast.parse(file.read_text()), module)
+        yield from _functions(parse(file.read_text()), module)
 
 
 def _parameters(function: _Function) -> int:

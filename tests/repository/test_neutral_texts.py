@@ -3,20 +3,21 @@
 An error has a remedy for that.
 """
 
-import ast
 import inspect
 import re
 from collections.abc import Iterator
 
 import pytest
 
-from cm_delta_dagster.api.connection import Connection
-from cm_delta_dagster.api.delta_table import DeltaTable
-from cm_delta_dagster.api.merge_builder import MergeBuilder
-from cm_delta_dagster.api.table_alterer import TableAlterer
-from cm_delta_dagster.cli.command_table import MODULES as COMMANDS
+from cm_delta_dagster.api.connection.connection import Connection
+from cm_delta_dagster.api.table.delta_table import DeltaTable
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.table_alterer import TableAlterer
+from cm_delta_dagster.cli.command_table import PLACES
 from tests.repository.module_source import read_part
 from tests.repository.requirements import ROOT
+from tests.support.public_classes import NAMESPACES
+from tests.support.syntax_trees import parse
 
 LAYERS = ("protocol", "client", "catalog", "storage", "spark", "arrow", "operations", "orchestration")
 ALLOWED = {
@@ -31,24 +32,25 @@ ALLOWED = {
     "orchestration/components/delta_tables.py": "names variables of templates",
     "orchestration/definitions.py": "names arguments of Dagster",
     "orchestration/metadata/write_contract.py": "names keys of metadata and arguments of Dagster",
+    "orchestration/runs/resource_fields.py": "names fields of resources, which Dagster takes as arguments",
     "spark/stores/object_stores.py": "jars for Spark come from the command spark-jars for every entry point",
 }
 """Files that are not read, with the reason."""
 
 
 def _methods() -> Iterator[str]:
-    for kind in (Connection, DeltaTable, TableAlterer, MergeBuilder):
+    for kind in (Connection, *NAMESPACES.values(), DeltaTable, TableAlterer, MergeBuilder):
         yield from (name for name, _ in inspect.getmembers(kind) if not name.startswith("_"))
 
 
 _NAMES = sorted(set(_methods()) | {"connect", "raw_sql"})
 _WITH_UNDERSCORE = "|".join(name for name in _NAMES if "_" in name)
-_COMMANDS = "|".join(sorted(COMMANDS))
+_COMMANDS = "|".join(sorted(PLACES))
 _NAMED = re.compile(
     rf"\bcm-delta (?:{_COMMANDS}|-)"
     rf"|`(?:{_COMMANDS}) "
     rf"|(?<![\w-])--[a-z]"
-    rf"|\b(?:lake|conn|connection|table)\.(?:{'|'.join(_NAMES)})\b"
+    rf"|\b(?:lake|conn|connection|table)\.(?:(?:{'|'.join(NAMESPACES)})\.)?(?:{'|'.join(_NAMES)})\b"
     rf"|(?<![\w.])\.?(?:{'|'.join(_NAMES)})\((?!s\))"
     rf"|(?<![\w.])(?:{_WITH_UNDERSCORE})\b"
     r"|(?<![\w.?&'{])(?!client_kwargs=)[a-z]+(?:_[a-z]+)*=(?![=\0\s]|$)"
@@ -72,7 +74,7 @@ def test_texts_of_the_layers_below_the_entry_points_name_no_method_and_no_comman
                 continue
             if str(file.relative_to(ROOT / "cm_delta_dagster")) in ALLOWED:
                 continue
-            for text in read_part(ast.parse(file.read_text())).texts:
+            for text in read_part(parse(file.read_text())).texts:
                 faults += [f"{file.relative_to(ROOT)}: {name!r} in {text!r}" for name in named_in(text)]
     assert not faults, "Give the error a remedy (cm_delta_dagster/remedies.py):\n" + "\n".join(faults)
 
@@ -81,12 +83,12 @@ def test_texts_of_the_layers_below_the_entry_points_name_no_method_and_no_comman
     "text",
     [
         "Run `cm-delta doctor \0 --repair` for this table.",
-        "Then `recover ` shows both histories.",
+        "Then `recovery recover ` shows both histories.",
         "The call with --apply records it.",
         "Set the columns again: table.alter.cluster_by(...).",
         "Use table.alter in Python.",
         "Use set_properties to change it.",
-        "Read the rows with stream_arrow from the offset \0.",
+        "Read the rows with to_arrow from the offset \0.",
         "Call lake.doctor for this table.",
         "Read it with history() instead.",
         "Pass the text as raw_sql(...) to Spark.",

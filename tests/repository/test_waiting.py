@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax_trees import parse
+
 ROOT = Path(__file__).parents[2]
 OWNER = "tests/support/waiting.py"
 COPIED = ("tests/golden/check.py", "tests/golden/check_dml.py")
@@ -37,6 +39,7 @@ SLEEPS: Mapping[str, str] = {
     "tests/spark/speculation_worker.py::slow_at_first": f"a slow task, which is killed; {_IN_SPARK}",
     "tests/spark/changes/test_key_ranges.py::waiting": _IN_SPARK,
     "tests/support/fault_proxy.py::_pass_on": "a server that does not answer",
+    "tests/support/live_server.py::shutdown": "for no time: the loop closes the idle connections in its next rounds",
     "tests/support/recording_proxy.py::_pass_on": "the latency of a network",
 }
 """Functions that sleep, and why."""
@@ -97,13 +100,13 @@ def _functions(node: ast.AST, owner: str = "") -> Iterator[tuple[str, list[ast.A
 
 def sleeps(source: str) -> set[str]:
     """Names of the functions that sleep."""
-    return {name for name, nodes in _functions(ast.parse(source)) if any(map(_is_sleep, nodes))}
+    return {name for name, nodes in _functions(parse(source)) if any(map(_is_sleep, nodes))}
 
 
 def comparisons(source: str) -> set[str]:
     """Names of the functions that compare the time, or a time that they have measured."""
     found = set()
-    for name, nodes in _functions(ast.parse(source)):
+    for name, nodes in _functions(parse(source)):
         times = {
             target.id
             for node in nodes

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.spark.session.session import is_connect
 from tests.support.builders import rows_of
@@ -24,9 +25,9 @@ def main(root: str) -> None:
     for mode in ("name", "id"):
         table = foreign_table(Path(root) / mode, mode)
         before = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
-        frame = read(table.open(), spark=spark)
+        frame = read(open_scan(table.open()), spark=spark)
         after = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
-        some = read(table.open(), spark=spark, columns=["Id", "_row_id"], where="place.City = 'b' OR Id = 3")
+        some = read(open_scan(table.open(), columns=["Id", "_row_id"], where="place.City = 'b' OR Id = 3"), spark=spark)
         seen[mode] = {
             "settings": before == after,
             "schema": json.loads(frame.schema.json()) == table.schema,
@@ -35,7 +36,7 @@ def main(root: str) -> None:
         }
     (table.root / "f.parquet").write_bytes(b"")
     try:
-        read(table.open(), spark=spark).collect()
+        read(open_scan(table.open()), spark=spark).collect()
     except CmDeltaError as error:
         seen["error"] = f"{type(error).__name__}: {error}"
     print(json.dumps(seen))

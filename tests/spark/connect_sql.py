@@ -6,7 +6,7 @@ import warnings
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.connection import connect
+from cm_delta_dagster.api.connection.connect import connect
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.spark.session.session import is_connect
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError

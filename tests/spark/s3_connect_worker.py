@@ -34,7 +34,7 @@ def without_options(spark: SparkSession, home: str, bucket: str) -> list[list[in
     """Rows after a write, a merge and a delete; server and client have credentials of their own."""
     with connect(f"sqlite:///{home}/own.db", warehouse=f"s3://{bucket}", spark=spark) as lake:
         table = lake.create_table_as("main.sales.own", spark.range(5).selectExpr("id", "'a' AS name"))
-        table.merge(spark.range(4, 7).selectExpr("id", "'b' AS name"), on=["id"])
+        table.upsert(spark.range(4, 7).selectExpr("id", "'b' AS name"), on=["id"])
         table.delete("id = 0")
         return [ids(table.to_df()), ids(table.to_df(where="name = 'b'")), ids(table.to_df(version=0))]
 

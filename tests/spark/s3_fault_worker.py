@@ -11,7 +11,7 @@ import tempfile
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.table.delta_table import DeltaTable
 from cm_delta_dagster.errors import CmDeltaError
 
 NAME = "main.test.t"

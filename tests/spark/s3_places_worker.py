@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.stores.hadoop_options import hadoop_options
@@ -47,13 +47,13 @@ def odd_names(spark: SparkSession, home: str, bucket: str, options: dict[str, An
         rows = spark.sql(f"SELECT posexplode(array({escaped})) AS (id, p)").selectExpr("CAST(id AS LONG) id", "p")
         table = lake.create_table_as("main.größe.daten", rows, partition_by=["p"])
         table.append(rows.selectExpr("id + 100 AS id", "p"))
-        table.merge(rows.where("id < 3").selectExpr("id + 200 AS id", "p"), on=["id"])
+        table.upsert(rows.where("id < 3").selectExpr("id + 200 AS id", "p"), on=["id"])
         table.delete("id >= 100 AND id < 200")
         for value in VALUES:
             assert ids(table.to_df(where="p = '{}'".format(value.replace("'", "''"))))[0] == VALUES.index(value), value
         found = sorted([row["id"], row["p"]] for row in table.to_df().collect())
         by_arrow = sorted([row["id"], row["p"]] for row in table.to_arrow().to_pylist())
-        lake.allow("main", "DATA_REORGANIZATION", "a test")
+        lake.maintenance.set_policy("main", "DATA_REORGANIZATION", reason="a test")
         table.optimize()
         after = sorted([row["id"], row["p"]] for row in table.to_df().collect())
         by_path = [lake.path_table(path).location for path in path_spellings(lake, bucket)]
@@ -83,7 +83,7 @@ def root(spark: SparkSession, home: str, bucket: str, options: dict[str, Any]) -
     """The warehouse is a whole bucket."""
     for warehouse in (f"s3a://{bucket}/", f"s3://{bucket}"):
         with connect(f"sqlite:///{home}/root.db", warehouse=warehouse, storage_options=options, spark=spark) as lake:
-            lake.append("main.sales.t", spark.range(3))
+            lake.create_table_as("main.sales.t", spark.range(3))
             found = [lake.table("main.sales.t").location, ids(lake.table("main.sales.t").to_df())]
     return found
 
@@ -98,8 +98,8 @@ def two_stores(spark: SparkSession, home: str, bucket: str, here: dict[str, Any]
         one = lake.table("main.sales.one")
         other = lake.create_table_as("main.sales.other", one.to_df().where("id > 2"))
         other.append(spark.range(7, 9).selectExpr("id", "'other' AS name"))
-        one.merge(other.to_df(), on=["id"])
-        other.merge(one.to_df(), on=["id"])
+        one.upsert(other.to_df(), on=["id"])
+        other.upsert(one.to_df(), on=["id"])
         joined = one.to_df().join(other.to_df(), "id").count()
         places = [lake.table(name).location.partition("/two/")[0] for name in lake.tables()]
         return [ids(one.to_df()), ids(other.to_df()), joined, places]

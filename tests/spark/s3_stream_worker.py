@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.table.delta_table import DeltaTable
 from tests.spark.s3_worker import KEY, SECRET, ids, python_of_executors, session
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +39,7 @@ def main(jars: str, endpoint: str, bucket: str, master: str, home: str) -> None:
 
 def copy(source: DeltaTable, target: DeltaTable, checkpoint: str) -> None:
     """Add the rows of the source that the target does not have yet."""
-    rows = source.stream(max_files=2)
+    rows = source.stream(max_files=2).to_df()
     query = target.write_stream(rows, checkpoint=checkpoint, trigger={"availableNow": True})
     query.awaitTermination()
 

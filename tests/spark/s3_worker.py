@@ -22,10 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster import SchemaMode, connect
-from cm_delta_dagster.api.connection import Connection
-from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.connection.connection import Connection
+from cm_delta_dagster.api.table.delta_table import DeltaTable
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
@@ -107,7 +106,7 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     seen["appended"] = ids(orders.to_df())
     seen["filtered"] = ids(orders.to_df(where="id > 57 AND id < 1002"))
     seen["late"] = late(orders.to_df(), "id > 57 AND id < 1002")
-    orders.merge(spark.sql("SELECT id, 'merged' AS name FROM range(58, 62)"), on=["id"])
+    orders.upsert(spark.sql("SELECT id, 'merged' AS name FROM range(58, 62)"), on=["id"])
     seen["merged"] = ids(orders.to_df(where="name = 'merged'"))
     orders.delete("id >= 1000 OR id = 3")
     seen["deleted"] = ids(orders.to_df())
@@ -117,7 +116,7 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     seen["new column"] = [list(row) for row in notes.to_df().orderBy("id").select("id", "day").collect()]
     days = lake.create_table_as("main.sales.days", rows, partition_by=["day"])
     days.overwrite(rows.where("day = 'd1' AND id < 30"), where="day = 'd1'")
-    days.merge(rows.where("id IN (1, 2)").withColumn("name", F.lit("merged")), on=["id"])
+    days.upsert(rows.where("id IN (1, 2)").withColumn("name", F.lit("merged")), on=["id"])
     seen["days"] = [list(row) for row in days.to_df().groupBy("day").count().orderBy("day").collect()]
     seen["input files"] = sorted({name.partition("://")[0] for name in days.to_df().inputFiles()})
     days.append(rows.where("false"))
@@ -129,12 +128,12 @@ def rows_of_all_steps(lake: Connection) -> dict[str, Any]:
     request = ScanRequest(files=adds_to_table(adds))
     seen["live"] = scan(spark, store=orders.table.store, layout=snapshot.layout, request=request).count()
     seen["files"] = len(whole)
-    lake.allow("main.sales", "DATA_REORGANIZATION", "a test")
-    lake.allow("main.sales", "DATA_CLEANUP", "a test")
+    lake.maintenance.set_policy("main.sales", "DATA_REORGANIZATION", reason="a test")
+    lake.maintenance.set_policy("main.sales", "DATA_CLEANUP", reason="a test")
     orders.append(rows.where("id < 2").selectExpr("id + 2000 AS id", "name"))
     optimized = orders.optimize()
     seen["optimized"] = [optimized.num_removed_files > optimized.num_added_files, ids(orders.to_df())]
-    vacuumed = orders.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    vacuumed = orders.vacuum(timedelta(0), force=True)
     seen["vacuumed"] = [vacuumed.num_files > 0, ids(orders.to_df())]
     seen["damaged"] = damaged(lake)
     return seen
@@ -192,10 +191,10 @@ def written_by_a_repeated_task(lake: Connection) -> list[Any]:
         status.location for status in table.table.store.list_recursive(location) if status.location.endswith(".parquet")
     ]
     found = [ids(table.to_df()), table.snapshot().num_files, len(stored), directory_objects(table)]
-    table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    table.vacuum(timedelta(0), force=True)
     found.append(directory_objects(table))
     table.delete("id >= 0")
-    table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    table.vacuum(timedelta(0), force=True)
     return [*found, directory_objects(table)]
 
 
@@ -212,14 +211,15 @@ def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> 
     fsspec.filesystem("s3", **options).put(f"{local}/", f"{bucket}/foreign/", recursive=True)
     places = (lake.path_table(str(local)), lake.path_table(f"s3://{bucket}/foreign"))
     found = [
-        sorted(map(str, table.changes(starting_version=0).drop("_commit_timestamp").collect())) for table in places
+        sorted(map(str, table.changes(starting_version=0).to_df().drop("_commit_timestamp").collect()))
+        for table in places
     ]
     return found + [sorted(map(str, table.to_df(version=18).collect())) for table in places]
 
 
 def streamed(lake: Connection, home: str) -> list[int]:
     target = f"{home}/stream"
-    frame = lake.table("main.sales.orders").stream()
+    frame = lake.table("main.sales.orders").stream().to_df()
     writer = frame.writeStream.format("parquet").option("checkpointLocation", f"{home}/checkpoint")
     writer.trigger(availableNow=True).start(target).awaitTermination()
     return ids(lake.spark.read.parquet(target))

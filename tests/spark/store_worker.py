@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import RetentionCheck, connect
-from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster import connect
+from cm_delta_dagster.api.table.delta_table import DeltaTable
 from cm_delta_dagster.errors import EngineError
 from tests.spark.s3_worker import ids, settings
 
@@ -32,9 +32,9 @@ def main(jars: str, warehouse: str, options: str, session: str) -> None:
         ) as lake,
     ):
         rows = spark.sql("SELECT id, concat('n', id) AS name, 'd' || (id % 2) AS day FROM range(10)")
-        lake.allow("main", "DATA_CLEANUP", "the test deletes what a failed write left")
+        lake.maintenance.set_policy("main", "DATA_CLEANUP", reason="the test deletes what a failed write left")
         table = lake.create_table_as("main.sales.orders", rows, partition_by=["day"])
-        table.merge(rows.where("id > 7").selectExpr("id + 1 AS id", "'merged' AS name", "day"), on=["id"])
+        table.upsert(rows.where("id > 7").selectExpr("id + 1 AS id", "'merged' AS name", "day"), on=["id"])
         table.delete("id = 3")
         found = ids(table.to_df()), ids(table.to_df(where="name = 'merged'")), ids(table.to_df(version=0))
         by_arrow = sorted(table.to_arrow()["id"].to_pylist())
@@ -63,7 +63,7 @@ def empty_directories_before_and_after_vacuum(table: DeltaTable, spark: SparkSes
     counts: list[int] = []
     for number in range(2):
         if number:
-            vacuumed = table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+            vacuumed = table.vacuum(timedelta(0), force=True)
             assert vacuumed.num_files >= counts[0]
         listed = [found.location for found in table.table.store.list_recursive(table.location, with_directories=True)]
         files = [place for place in listed if not place.endswith("/")]

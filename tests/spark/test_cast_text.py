@@ -27,8 +27,8 @@ def _cast(kind: str) -> str:
     return f"CAST({value} AS STRING)"
 
 
+@pytest.mark.requirements("PART-4")
 def test_the_table_of_casts_is_that_of_spark(spark: SparkSession) -> None:
-    """PART-4."""
     before = {name: spark.conf.get(name) for name in _SETTINGS}
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
@@ -44,8 +44,8 @@ def test_the_table_of_casts_is_that_of_spark(spark: SparkSession) -> None:
     assert [row for row in rows if row.value != CAST_CASES[row.kind][row.text]] == []
 
 
+@pytest.mark.requirements("PART-6")
 def test_python_converts_old_local_times_as_spark_does_in_all_other_zones(spark: SparkSession) -> None:
-    """PART-6, READ-3."""
     if not hasattr(spark, "sparkContext"):
         pytest.skip("Spark Connect hides the names of the zones that the JDK has.")
     known = set(spark._jvm.java.time.ZoneId.getAvailableZoneIds())  # type: ignore[union-attr]

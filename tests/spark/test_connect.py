@@ -14,9 +14,10 @@ ANY_PORT = {
 }  # Spark's own switch for a free port, so that runs beside this one do no harm.
 
 
+@pytest.mark.requirements("DV-4", "DML-4", "DML-7")
 @pytest.mark.slow
 def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
-    """DV-4, DML-4, DML-7: no use of the JVM gateway or of RDDs on any of these paths."""
+    """No use of the JVM gateway or of RDDs on any of these paths."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")
     root = Path(__file__).parents[2]
     run = subprocess.run(
@@ -56,10 +57,11 @@ def test_the_tests_of_sql_pass_over_connect(module: str) -> None:
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
+@pytest.mark.requirements("COLMAP-id-1", "COLMAP-name-1", "DV-4", "ROWTRK-10", "TT-6")
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
-    """COLMAP-id-1, COLMAP-name-1, DV-4, ROWTRK-10, TT-6: the schema to the letter, NOT NULL included; settings as found."""
+    """The schema to the letter, NOT NULL included; settings as found."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_reader", str(tmp_path)],

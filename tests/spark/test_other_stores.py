@@ -36,8 +36,8 @@ def check(jars: str, scheme: str, warehouse: str, options: Mapping[str, object],
     assert left > 0 and remaining == 0
 
 
+@pytest.mark.requirements("DV-4", "DML-4", "DML-7", "VAC-1")
 def test_rows_in_google_storage(gcs_endpoint: str) -> None:
-    """DV-4, DML-4, DML-7, VAC-1"""
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     options = gcs_options(gcs_endpoint)
     make_bucket(FsspecStore("gs", options=options), bucket)
@@ -45,8 +45,9 @@ def test_rows_in_google_storage(gcs_endpoint: str) -> None:
     check("gcs", "gs", f"gcs://{bucket}/a b", options, {"spark.hadoop.fs.gs.operation.move.enable": "false"})
 
 
+@pytest.mark.requirements("DV-4", "DML-4", "DML-7", "VAC-1")
 def test_rows_in_azure(azurite: str) -> None:
-    """DV-4, DML-4, DML-7, VAC-1: over the blob endpoint and without encryption, since Azurite has no other."""
+    """Over the blob endpoint and without encryption, since Azurite has no other."""
     container = f"spark-{uuid.uuid4().hex[:12]}"
     options = {"connection_string": azurite}
     make_bucket(FsspecStore("abfss", options=options), container)

@@ -95,8 +95,9 @@ def seen(server: S3Server, jars: list[Path]) -> dict[str, Any]:
     return {**found, "copies": server.copies(), "created": [key for method, key in server.requests if method == "PUT"]}
 
 
+@pytest.mark.requirements("DV-4", "DML-4", "DML-7", "CDF-3")
 def test_rows_are_written_and_read(seen: dict[str, Any]) -> None:
-    """DV-4, DML-4, DML-7, CDF-3: on S3 as on a local disk."""
+    """On S3 as on a local disk."""
     check_rows(seen)
     assert seen["stream"] == [*KEPT, 2000, 2001]
 
@@ -113,8 +114,9 @@ def test_a_write_leaves_nothing_but_data_files(seen: dict[str, Any]) -> None:
     assert created and [key for key in created if key.endswith("/") or "__magic" in key or "_temporary" in key] == []
 
 
+@pytest.mark.requirements("VAC-1")
 def test_files_of_failed_attempts_are_not_committed(seen: dict[str, Any]) -> None:
-    """VAC-1: each row is there once, though the first attempt of each task has failed; its files are deleted."""
+    """Each row is there once, though the first attempt of each task has failed; its files are deleted."""
     rows, num_files, num_stored, num_directories, num_kept, num_after_delete = seen["repeated"]
     assert rows == list(range(8)) and num_files == num_stored == 8
     assert num_kept == num_directories > 0, "vacuum keeps the empty object of a directory in which files stay"

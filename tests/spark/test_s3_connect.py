@@ -137,8 +137,9 @@ def _values_in_pages(pages: str) -> list[str]:
     return showing
 
 
+@pytest.mark.requirements("DV-4", "DML-4", "DML-7", "CDF-3")
 def test_a_client_without_jars_writes_and_reads(seen: dict[str, Any]) -> None:
-    """DV-4, DML-4, DML-7, CDF-3: keys in storage_options reach the server with each read and write."""
+    """Keys in storage_options reach the server with each read and write."""
     check_rows(seen)
 
 

@@ -82,8 +82,9 @@ def ask(proxy: FaultProxy, jars: list[Path]) -> Iterator[Ask]:
             worker.wait()
 
 
+@pytest.mark.requirements("CM-W5", "CM-C1")
 def test_writes_of_spark_succeed_or_fail_as_a_whole(ask: Ask, proxy: FaultProxy) -> None:
-    """CM-W5, CM-C1: a fault that passes, one that lasts, and faults at random."""
+    """A fault that passes, one that lasts, and faults at random."""
     written = {0}
     number = 0
 

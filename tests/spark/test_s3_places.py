@@ -48,8 +48,9 @@ def seen(servers: tuple[S3Server, S3Server], bucket: str, tmp_path_factory: pyte
     return found
 
 
+@pytest.mark.requirements("DV-4")
 def test_names_with_any_characters_work(seen: dict[str, Any]) -> None:
-    """DV-4: in the path of the warehouse, in the table's name and in partition values; all spellings of a path are one."""
+    """In the path of the warehouse, in the table's name and in partition values; all spellings of a path are one."""
     rows, agree, one_place = seen["odd names"]
     assert rows == [
         *([number, value] for number, value in enumerate(VALUES)),

@@ -36,8 +36,8 @@ def _write_with_a_file_size_limit(location: str, may_show_unfinished: bool, answ
         answers.put(str(error))
 
 
+@pytest.mark.requirements("LOG-5")
 def test_exactly_one_of_concurrent_processes_creates_the_object(tmp_path: Path) -> None:
-    """LOG-5"""
     spawn = multiprocessing.get_context("spawn")
     barrier, answers = spawn.Barrier(4), spawn.Queue()
     location = f"file://{tmp_path}/log/0.json"
@@ -54,9 +54,9 @@ def test_exactly_one_of_concurrent_processes_creates_the_object(tmp_path: Path) 
     assert os.listdir(tmp_path / "log") == ["0.json"]
 
 
+@pytest.mark.requirements("LOG-5")
 @pytest.mark.parametrize("may_show_unfinished", [False, True])
 def test_a_write_without_space_leaves_no_file(tmp_path: Path, may_show_unfinished: bool) -> None:
-    """LOG-5"""
     spawn = multiprocessing.get_context("spawn")
     answers = spawn.Queue()
     arguments = (f"file://{tmp_path}/x", may_show_unfinished, answers)
@@ -74,15 +74,15 @@ def test_the_error_of_a_full_disk_says_so() -> None:
         LocalStore().write("file:///dev/full/x", b"x")
 
 
+@pytest.mark.requirements("LOG-5")
 def test_a_file_system_without_exclusive_naming_is_refused(tmp_path: Path) -> None:
-    """LOG-5"""
     with pytest.raises(StoreNotSupportedError, match="neither hard links nor an exclusive rename"):
         LocalStore(primitives=()).write_if_absent(f"file://{tmp_path}/x", b"x")
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.requirements("LOG-5")
 def test_temporary_files_of_a_killed_writer_are_not_listed(tmp_path: Path) -> None:
-    """LOG-5"""
     (tmp_path / ".0123.cm-delta-tmp").write_bytes(b"half")
     assert LocalStore().list_from(f"file://{tmp_path}") == []
     assert list(LocalStore().list_recursive(f"file://{tmp_path}")) == []

@@ -26,42 +26,42 @@ _TABLE = pa.table(
 )
 
 
+@pytest.mark.requirements("CKPT-7", "UP-TP-1")
 @pytest.mark.parametrize("compression", ["zstd", "snappy"])
 def test_a_table_is_encoded_and_decoded_unchanged(compression: str) -> None:
-    """CKPT-7, UP-TP-1."""
     data = encode_parquet(_TABLE, compression=compression)
     assert decode_parquet(data).equals(_TABLE)
     assert pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0).compression == compression.upper()
 
 
+@pytest.mark.requirements("CKPT-2")
 def test_only_requested_columns_are_read_and_unknown_ones_are_ignored() -> None:
-    """CKPT-2."""
     table = decode_parquet(encode_parquet(_TABLE), columns=["add.path", "absent"])
     assert table.to_pylist() == [{"add": {"path": "a"}}, {"add": None}]
 
 
+@pytest.mark.requirements("CKPT-12")
 def test_the_leaf_columns_are_read_from_the_footer() -> None:
-    """CKPT-12."""
     assert {"add.path", "add.empty"} <= set(leaf_columns(encode_parquet(_TABLE)))
 
 
+@pytest.mark.requirements("CKPT-12", "FILE-1")
 def test_an_empty_map_is_not_read_as_null() -> None:
-    """CKPT-12, FILE-1."""
     table = pa.table({"m": pa.array([[]], pa.map_(pa.string(), pa.string()))})
     data = encode_parquet(table)
     assert decode_parquet(data, columns=leaf_columns(data)).equals(table)
 
 
+@pytest.mark.requirements("CKPT-11")
 def test_int96_timestamps_outside_of_the_nanosecond_range_are_read() -> None:
-    """CKPT-11."""
     sink = io.BytesIO()
     pq.write_table(_TABLE.select(["local"]), sink, use_deprecated_int96_timestamps=True)
     assert decode_parquet(sink.getvalue())["local"].to_pylist() == [datetime(2020, 1, 1, 0, 0, 0, 1), None]
 
 
+@pytest.mark.requirements("CKPT-17")
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"PAR1" + data[200:]])
 def test_damaged_bytes_raise_a_corrupt_log_error(damage) -> None:
-    """CKPT-17."""
     data = damage(encode_parquet(_TABLE))
     with pytest.raises(CorruptLogError):
         decode_parquet(data)
@@ -69,9 +69,10 @@ def test_damaged_bytes_raise_a_corrupt_log_error(damage) -> None:
         leaf_columns(damage(b"x" * 5))
 
 
+@pytest.mark.requirements("STATS-1")
 @pytest.mark.parametrize("columns", [1, 2000])
 def test_rows_are_counted_from_a_footer_of_any_length(columns: int) -> None:
-    """STATS-1: a data file without statistics; the larger footer is longer than the first read."""
+    """A data file without statistics; the larger footer is longer than the first read."""
     store = MemoryStore()
     table = pa.table({f"a column with a long name {number}": [1, 2, 3] for number in range(columns)})
     store.write("memory://t/f.parquet", encode_parquet(table))

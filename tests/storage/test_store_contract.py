@@ -7,13 +7,13 @@ from cm_delta_dagster.storage.store import Store
 from tests.contracts.store_contract import STORE_CONTRACT, Rule
 
 
+@pytest.mark.requirements("LOG-5", "LOG-18")
 @pytest.mark.parametrize("rule", STORE_CONTRACT, ids=lambda rule: rule.__name__)
 def test_the_store_fulfils_its_contract(rule: Rule, store_and_root: tuple[Store, str]) -> None:
-    """LOG-5, LOG-18"""
     rule(*store_and_root)
 
 
+@pytest.mark.requirements("LOG-5", "LOG-18")
 @pytest.mark.parametrize("rule", STORE_CONTRACT, ids=lambda rule: rule.__name__)
 def test_the_memory_store_fulfils_its_contract(rule: Rule) -> None:
-    """LOG-5, LOG-18"""
     rule(MemoryStore(), "memory://root")

@@ -187,6 +187,7 @@ def test_a_body_that_stays_too_short_is_an_error_and_not_fewer_bytes(
         store.read(f"{place}/x")
 
 
+@pytest.mark.requirements("LOG-5")
 @pytest.mark.parametrize(
     "effect",
     [
@@ -200,7 +201,7 @@ def test_a_body_that_stays_too_short_is_an_error_and_not_fewer_bytes(
 def test_a_creation_with_an_unknown_outcome_succeeds_once(
     store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
 ) -> None:
-    """LOG-5: its own object is not taken for another writer's."""
+    """Its own object is not taken for another writer's."""
     proxy.inject(Fault(effect=effect, method="PUT", times=2))
     store.write_if_absent(f"{place}/0.json", DATA)
     assert proxy.count("PUT") >= 2
@@ -209,11 +210,12 @@ def test_a_creation_with_an_unknown_outcome_succeeds_once(
         store.write_if_absent(f"{place}/0.json", DATA)
 
 
+@pytest.mark.requirements("LOG-5")
 @pytest.mark.parametrize("effect", [Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER])
 def test_a_creation_with_an_unknown_outcome_does_not_take_the_object_of_another_writer(
     store: FsspecStore, proxy: FaultProxy, place: str, effect: Effect
 ) -> None:
-    """LOG-5: not even one with the same bytes."""
+    """Not even one with the same bytes."""
     store.write_if_absent(f"{place}/0.json", DATA)
     for data in (DATA, b"other"):
         proxy.inject(Fault(effect=effect, method="PUT", times=2))
@@ -316,8 +318,8 @@ def test_a_request_that_is_rejected_without_a_reason_says_what_it_may_be(
     assert proxy.count("HEAD") <= 2 and not isinstance(raised.value, ObjectNotFoundError)
 
 
+@pytest.mark.requirements("LOG-5")
 def test_another_conditional_write_in_progress_is_waited_for(store: FsspecStore, proxy: FaultProxy, place: str) -> None:
-    """LOG-5"""
     proxy.inject(
         Fault(effect=Effect.ANSWER_BEFORE, method="PUT", times=2, status=409, code="ConditionalRequestConflict")
     )
@@ -457,10 +459,10 @@ def test_a_refusal_is_definite_only_where_the_client_sends_one_request(
     assert isinstance(raised.value, WriteRefusedError) is (method == "POST")
 
 
+@pytest.mark.requirements("LOG-5")
 def test_other_stores_repeat_and_recognise_their_own_objects_too(
     other: tuple[FaultProxy, FsspecStore, str, str],
 ) -> None:
-    """LOG-5"""
     proxy, store, bucket, method = other
     for effect in (Effect.ANSWER_BEFORE, Effect.ANSWER_AFTER, Effect.RESET_AFTER):
         location = f"{bucket}/{effect.name}"

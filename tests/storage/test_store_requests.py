@@ -29,8 +29,8 @@ def kinds(proxy: RecordingProxy) -> list[Kind]:
     return found
 
 
+@pytest.mark.requirements("LOG-5")
 def test_a_process_makes_one_probe_in_a_bucket(proxy: RecordingProxy, root: str) -> None:
-    """LOG-5"""
     for number in range(3):
         store = FsspecStore("s3", options=s3_options(proxy.url))
         store.write_if_absent(f"{root}/{number}", b"x")
@@ -61,8 +61,8 @@ def test_a_listing_takes_one_request_for_a_thousand_objects(proxy: RecordingProx
     assert kinds(proxy) == [Kind.LIST] * 7
 
 
+@pytest.mark.requirements("LOG-18")
 def test_a_listing_of_many_objects_is_complete_and_in_order(proxy: RecordingProxy, root: str) -> None:
-    """LOG-18"""
     store = FsspecStore("s3", options={**s3_options(proxy.url)})
     backend = pytest.importorskip("moto.s3.models").s3_backends["123456789012"]["aws"]
     names = [f"{number:06d}.json" for number in range(1050)]

@@ -36,8 +36,9 @@ def test_a_location_without_a_store_is_refused(location: str) -> None:
         Stores().store_for(location)
 
 
+@pytest.mark.requirements("STREAM-5")
 def test_a_store_is_pickled_with_its_options() -> None:
-    """STREAM-5: the other process creates its own file system; a memory store cannot be pickled."""
+    """The other process creates its own file system; a memory store cannot be pickled."""
     pytest.importorskip("s3fs")
     store = Stores(storage_options=S3_OPTIONS).store_for("s3://bucket/x")
     there = pickle.loads(pickle.dumps(store))

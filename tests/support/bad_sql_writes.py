@@ -146,7 +146,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("WITH q AS (SELECT 1) DELETE FROM {t}", InvalidArgumentError, "begins with that word"),
     ("FROM {t} INSERT INTO {t} SELECT *", InvalidArgumentError, "Nothing was changed"),
     ("GENERATE symlink_format_manifest FOR TABLE {t}", InvalidArgumentError, "export"),
-    ("CONVERT TO DELTA parquet.`/x`", InvalidArgumentError, "lake.adopt"),
+    ("CONVERT TO DELTA parquet.`/x`", InvalidArgumentError, "lake.onboarding.adopt"),
     ("ALTER TABLE {t} DROP FEATURE deletionVectors TRUNCATE HISTORY", InvalidArgumentError, "TRUNCATE HISTORY"),
     ("REORG TABLE {t} APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))", InvalidArgumentError, "APPLY .PURGE."),
     ("VACUUM {t} USING INVENTORY (SELECT 1)", InvalidArgumentError, "VACUUM USING"),

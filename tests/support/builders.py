@@ -5,13 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
+from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.write import WriteResult, append
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
+from cm_delta_dagster.spark.expressions.conditions import column_predicate
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.creation import create_table
 
@@ -66,12 +69,14 @@ class TableBuilder:
         return append(self.table, frame=self.frame(*rows, columns=columns))
 
     def rows(self, **arguments: Any) -> list[tuple[Any, ...]]:
-        """Every row of the table, sorted; arguments as of ``read``."""
+        """Every row of the table, sorted; arguments as of ``open_scan``."""
         return rows_of(self.table_frame(**arguments))
 
-    def table_frame(self, **arguments: Any) -> DataFrame:
-        """The table as a DataFrame; arguments as of ``read``."""
-        return read(self.table, spark=self.spark, **arguments)
+    def table_frame(self, where: Condition | None = None, **arguments: Any) -> DataFrame:
+        """The table as a DataFrame; arguments as of ``open_scan``."""
+        scan = open_scan(self.table, **arguments)
+        where = column_predicate(where, scan.snapshot.schema) if isinstance(where, Column) else where
+        return read(replace(scan, where=where), spark=self.spark)
 
 
 def rows_of(frame: DataFrame) -> list[tuple[Any, ...]]:

@@ -10,8 +10,10 @@ import deltalake
 import pyarrow as pa
 
 from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
-from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_COLUMNS
 from cm_delta_dagster.storage.stores import Stores
 
@@ -48,14 +50,15 @@ def applied(rows: Counter[str], changes: pa.Table) -> Counter[str]:
     return result
 
 
-def check_every_range(table: PathTable, changes_of: Any, versions: Iterable[int]) -> int:
+def check_every_range(table: PathTable, versions: Iterable[int]) -> int:
     """Check CDF-10 for every pair of versions. Returns the number of ranges with changes."""
     ordered = sorted(versions)
-    states = {version: counted(read_arrow(table, version=version)) for version in ordered}
+    states = {version: counted(read_arrow(open_scan(table, version=version))) for version in ordered}
     found = 0
     for first in ordered:
         for last in ordered[ordered.index(first) + 1 :]:
-            changes = changes_of(table, ChangeRange(starting_version=first + 1, ending_version=last))
+            scan = open_changes(table, ChangeRange(starting_version=first + 1, ending_version=last))
+            changes = read_changes_arrow(scan)
             assert applied(states[first], changes) == states[last], (first, last)
             found += changes.num_rows > 0
     return found

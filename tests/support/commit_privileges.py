@@ -27,7 +27,7 @@ METADATA = {
         "format": {"provider": "parquet", "options": {}},
         "schemaString": json.dumps(_SCHEMA),
         "partitionColumns": [],
-        "configuration": {},
+        "configuration": {"delta.enableInCommitTimestamps": "true"},
     }
 }
 TRACKED = {"add": {**ADD["add"], "baseRowId": 3, "stats": '{"numRecords":2}'}}
@@ -146,7 +146,7 @@ CASES = (
     case("a mark below the files", TRACKED, domain('{"rowIdHighWaterMark":3}'), requires=(ALTER, APPEND)),
     case("a mark without files", MARK, requires=(ALTER,)),
     case("a mark beside files without ids", ADD, MARK, requires=(ALTER, APPEND)),
-    case("a mark with another key", TRACKED, domain('{"rowIdHighWaterMark":4,"x":1}'), requires=(ALTER, APPEND)),
+    illegal("a mark with another key", TRACKED, domain('{"rowIdHighWaterMark":4,"x":1}'), why="configuration"),
     illegal("a mark that is not a number", TRACKED, domain('{"rowIdHighWaterMark":true}'), why="configuration"),
     illegal("a mark that is not JSON", TRACKED, domain("{"), why="configuration"),
     illegal("no mark", TRACKED, domain("{}"), why="configuration"),

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.create import TableDesign, create_empty, creation_of
@@ -23,7 +23,7 @@ def create_table(
     properties: Mapping[str, str] | None = None,
     description: str | None = None,
     clustering_columns: Sequence[str] = (),
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> Table:
     """An empty table."""
     design = TableDesign(

@@ -8,7 +8,7 @@ from typing import Any
 
 from cm_delta_dagster.protocol.actions.action_fields import protocol_of
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
-from tests.support.unreadable_commits import flaw_of
+from tests.support.unreadable_commits import TIMED, flaw_of
 
 _COMMIT_FILE = re.compile(r"\d{20}(\.[0-9a-f-]{36})?\.json")
 
@@ -16,26 +16,38 @@ _COMMIT_FILE = re.compile(r"\d{20}(\.[0-9a-f-]{36})?\.json")
 def as_proposal(data: bytes) -> bytes:
     """The commit for a table that a catalog manages.
 
-    Its commitInfo is the first action and has what the catalog requires; a protocol lists the features of such tables. All
-    other lines stay as they are.
+    Its commitInfo is the first action and has what the catalog requires; a protocol lists the features of such tables, and a
+    metadata enables in-commit timestamps. All other lines stay as they are.
     """
     lines = data.splitlines()
     infos = [line for line in lines if b'"commitInfo"' in line[:20]]
     info = json.loads(infos[0])["commitInfo"] if infos else {}
     first = {"commitInfo": {"txnId": "t", "inCommitTimestamp": 1, **info}}
-    rest = (_managed(line) if b'"protocol"' in line[:20] else line for line in lines if line not in infos)
+    rest = (_timed(_managed(line)) for line in lines if line not in infos)
     return b"".join(line + b"\n" for line in (json.dumps(first).encode(), *rest))
 
 
 def _managed(line: bytes) -> bytes:
-    """The protocol with the feature of the catalog; it lists the features that a legacy protocol implies."""
+    """The line; a protocol with the features of the catalog, which lists the features that a legacy protocol implies."""
+    if b'"protocol"' not in line[:20]:
+        return line
     fields: dict[str, Any] = json.loads(line)["protocol"]
     if "catalogManaged" in (fields.get("writerFeatures") or ()):
         return line
     protocol = protocol_of(fields)
     of_readers = {*reader_features(protocol), "catalogManaged"}
-    lists = {"readerFeatures": sorted(of_readers), "writerFeatures": sorted(of_readers | writer_features(protocol))}
+    of_writers = {*of_readers, *writer_features(protocol), "inCommitTimestamp"}
+    lists = {"readerFeatures": sorted(of_readers), "writerFeatures": sorted(of_writers)}
     return json.dumps({"protocol": {**fields, "minReaderVersion": 3, "minWriterVersion": 7, **lists}}).encode()
+
+
+def _timed(line: bytes) -> bytes:
+    """The line; a metadata that enables in-commit timestamps, if its configuration is one."""
+    if b'"metaData"' not in line[:20]:
+        return line
+    fields: dict[str, Any] = json.loads(line)["metaData"]
+    configuration = {**(fields.get("configuration") or {}), **TIMED}
+    return json.dumps({"metaData": {**fields, "configuration": configuration}}).encode()
 
 
 def commits_below(root: Path) -> Iterator[tuple[Path, bytes]]:

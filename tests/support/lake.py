@@ -108,7 +108,11 @@ class Lake:
     """Catalog, store, clock and client, with shortcuts to commit to a table."""
 
     def __init__(
-        self, directory: Path, warehouse: str = "memory://lake/warehouse", *, publish_delay_seconds: float = 0
+        self,
+        directory: Path,
+        warehouse: str = "memory://lake/warehouse",
+        *,
+        publish_delay: datetime.timedelta | None = None,
     ) -> None:
         self.directory = directory
         self.clock = Clock()
@@ -122,19 +126,28 @@ class Lake:
             # No commit content in the catalog, because the tests are about files. No delay of publication: a fault of the
             # test stays until the test removes it.
             settings=ClientSettings(
-                retry_initial_seconds=0.001,
-                retry_max_seconds=0.002,
+                retry_initial_delay=datetime.timedelta(seconds=0.001),
+                retry_max_delay=datetime.timedelta(seconds=0.002),
                 copied_content_bytes=0,
-                publish_delay_seconds=publish_delay_seconds,
+                publish_delay=publish_delay or datetime.timedelta(0),
             ),
             now_ms=self.clock,
         )
+        self._reopened: list[DeltaClient] = []
         self._numbers = itertools.count()
 
     def reopened(self, **settings: Any) -> DeltaClient:
-        """Return another client of the same catalog and files with empty caches. With the usual settings it needs no close."""
+        """Return another client of the same catalog and files with empty caches; :meth:`close` closes it."""
         stores = Stores(stores={"memory": self.store})
-        return DeltaClient(self.catalog, stores=stores, settings=ClientSettings(**settings), now_ms=self.clock)
+        client = DeltaClient(self.catalog, stores=stores, settings=ClientSettings(**settings), now_ms=self.clock)
+        self._reopened.append(client)
+        return client
+
+    def close(self) -> None:
+        """Close all clients; what they have not published is tried once more and not after that."""
+        for client in self._reopened:
+            client.background.close()
+        self.client.close()
 
     def new_table(self, name: str = "t", **arguments: Any) -> Table:
         """``main.test.<name>``, partitioned by day; arguments as of ``create_table``."""

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -44,7 +45,10 @@ def reconnect(lake: Lake, directory: Path, warehouse: str = "memory://lake/wareh
         lake.catalog,
         stores=Stores(stores={"memory": lake.store}),
         settings=ClientSettings(
-            retry_initial_seconds=0.001, retry_max_seconds=0.002, copied_content_bytes=0, publish_delay_seconds=0
+            retry_initial_delay=timedelta(seconds=0.001),
+            retry_max_delay=timedelta(seconds=0.002),
+            copied_content_bytes=0,
+            publish_delay=timedelta(0),
         ),
         now_ms=lake.clock,
     )

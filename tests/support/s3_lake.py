@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
@@ -55,7 +56,10 @@ class S3Lake:
             stores=Stores(stores={"s3": self.store}),
             # No copies of commits in the catalog, so that readers need the objects.
             settings=ClientSettings(
-                retry_initial_seconds=0.001, retry_max_seconds=0.01, copied_content_bytes=0, publish_delay_seconds=0
+                retry_initial_delay=timedelta(seconds=0.001),
+                retry_max_delay=timedelta(seconds=0.01),
+                copied_content_bytes=0,
+                publish_delay=timedelta(0),
             ),
         )
         try:

@@ -26,6 +26,6 @@ def numbered(mark: int | None, *, start: int = 1, step: int = 1, name: str = "n"
             "format": {"provider": "parquet", "options": {}},
             "schemaString": json.dumps({"type": "struct", "fields": [column]}),
             "partitionColumns": [],
-            "configuration": {},
+            "configuration": {"delta.enableInCommitTimestamps": "true"},
         }
     }

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
+from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches, stream_arrow
 from cm_delta_dagster.operations.reading.stream_state import StreamOptions
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -17,6 +17,6 @@ def stream_of(
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
     **options: Any,
-) -> TableStream:
+) -> StreamBatches:
     """``stream_arrow`` with the fields of ``StreamOptions`` as ``options``."""
     return stream_arrow(table, offset=offset, options=StreamOptions(**options), columns=columns, where=where)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from cm_delta_dagster.protocol.actions.json_text import MAX_DEPTH
 from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw, FlawFoundError
 from cm_delta_dagster.protocol.commits.proposal_checks.content import checked
 
@@ -21,6 +22,26 @@ GOOD_ROWS = 10
 
 MANY_DIGITS = "9" * 4301
 DEEP = "[" * 1000 + "]" * 1000
+
+
+_NO_METADATA = '"metadata": {}'
+_WRONG_SCHEMAS: Mapping[str, tuple[str, str]] = {
+    "a key twice": ('"nullable": true', '"nullable": true, "nullable": false'),
+    "a type twice": ('"type": "long"', '"type": "long", "type": "string"'),
+    "a key of metadata twice": (_NO_METADATA, '"metadata": {"a": 1, "a": 2}'),
+    "metadata NaN": (_NO_METADATA, '"metadata": {"a": NaN}'),
+    "metadata beyond a double": (_NO_METADATA, '"metadata": {"a": 1e400}'),
+    "metadata many digits": (_NO_METADATA, f'"metadata": {{"a": {"9" * 1001}}}'),
+    "metadata nested deeply": (_NO_METADATA, f'"metadata": {{"a": {"[" * MAX_DEPTH + "]" * MAX_DEPTH}}}'),
+    "metadata with a lone surrogate": (_NO_METADATA, '"metadata": {"a": "\\ud800"}'),
+    "an unknown key NaN": (_NO_METADATA, '"metadata": {}, "a": -Infinity'),
+}
+"""What is replaced in the schema, and by what."""
+_NO_PARTITION_TYPES: Mapping[str, Any] = {
+    "a map": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
+    "an array": {"type": "array", "elementType": "long", "containsNull": True},
+    "a struct": {"type": "struct", "fields": []},
+}
 
 
 class Reading(StrEnum):
@@ -103,12 +124,21 @@ def schema_of(*fields: Mapping[str, Any]) -> str:
     return json.dumps(json.dumps({"type": "struct", "fields": [{**usual, **field} for field in fields]}))
 
 
+TIMED = {"delta.enableInCommitTimestamps": "true"}
+"""The property of a table that a catalog manages."""
+
+
+def configuration_of(**properties: str) -> str:
+    """The JSON text of the ``configuration`` of a table that a catalog manages."""
+    return json.dumps({**TIMED, **properties})
+
+
 METADATA: Mapping[str, str] = {
     "id": '"0b3f0e1c-6f5f-4a56-9b3c-6a3c6f2b1e11"',
     "format": '{"provider":"parquet","options":{}}',
     "schemaString": json.dumps(_SCHEMA),
     "partitionColumns": '["day"]',
-    "configuration": "{}",
+    "configuration": configuration_of(),
     "createdTime": "1700000000000",
 }
 PROTOCOL: Mapping[str, str] = {
@@ -199,6 +229,14 @@ _WRONG_LONGS: Mapping[str, str] = {
     "an object": "{}",
     "NaN": "NaN",
 }
+_WRONG_MARKS: Mapping[str, str] = {
+    "both keys": '{"highWaterMark":9,"rowIdHighWaterMark":3}',
+    "a mark twice": '{"rowIdHighWaterMark":9,"rowIdHighWaterMark":3}',
+    "the same mark twice": '{"rowIdHighWaterMark":9,"rowIdHighWaterMark":9}',
+    "another key": '{"rowIdHighWaterMark":9,"other":1}',
+    "the key in another case": '{"rowIdHighWaterMark":9,"rowIDHighWaterMark":3}',
+    "another domain": '{"rowIdHighWaterMark":9,"domainName":"delta.clustering"}',
+}
 _WRONG_MAPS: Mapping[str, str] = {"text": '"x"', "a number": "5", "an array": "[1]"}
 
 
@@ -237,6 +275,10 @@ def _cases() -> Iterator[UnreadableCommit]:
         yield _case(action, "stats no JSON", WORKS, stats='"{"')
         yield _case(action, "stats a list", WORKS, stats='"[]"')
         yield _case(action, "stats nested deeply", WORKS, stats=json.dumps('{"a":' + DEEP + "}"))
+        for again in (3, 10):
+            twice = json.dumps(f'{{"numRecords":10,"numRecords":{again}}}')
+            reading = WORKS if action == "add" else TOLERATED
+            yield _case(action, f"stats numRecords twice, at last {again}", reading, stats=twice)
         yield _case(action, "stats numRecords negative", WORKS, stats='"{\\"numRecords\\":-1}"')
         yield _case(action, "baseRowId text", FAILS, baseRowId='"a"')
         yield _case(action, "deletionVector text", FAILS, deletionVector='"u"')
@@ -288,6 +330,23 @@ def _cases() -> Iterator[UnreadableCommit]:
         of="configuration",
         domain='"delta.rowTracking"',
         configuration='"{"',
+    )
+    for name, text in _WRONG_MARKS.items():
+        yield _case(
+            "domainMetadata",
+            f"row tracking with {name}",
+            WORKS,
+            of="configuration",
+            domain='"delta.rowTracking"',
+            configuration=json.dumps(text),
+        )
+    yield _case(
+        "domainMetadata",
+        "clustering columns twice",
+        WORKS,
+        of="configuration",
+        domain='"delta.clustering"',
+        configuration=json.dumps('{"clusteringColumns":[["id"]],"clusteringColumns":[["day"]]}'),
     )
     yield _case(
         "domainMetadata",
@@ -350,14 +409,31 @@ def _columns() -> Iterator[UnreadableCommit]:
     }
     for name, fields in schemas.items():
         yield _case("metaData", f"schema with {name}", WORKS, schemaString=schema_of(*fields))
+    for name, (replaced, text) in _WRONG_SCHEMAS.items():
+        assert replaced in _SCHEMA
+        schema = _SCHEMA.replace(replaced, text, 1)
+        yield _case("metaData", f"schema with {name}", WORKS, schemaString=json.dumps(schema))
+    for name, data_type in _NO_PARTITION_TYPES.items():
+        columns = schema_of({"name": "id"}, {"name": "day", "type": data_type})
+        yield _case("metaData", f"partitionColumns {name}", WORKS, of="partitionColumns", schemaString=columns)
+    nested: Any = "long"
+    for _ in range(MAX_DEPTH):
+        nested = {"type": "array", "elementType": nested, "containsNull": True}
+    yield _case(
+        "metaData",
+        "schema with a type nested deeply",
+        WORKS,
+        schemaString=schema_of({"name": "id", "type": nested}, day),
+    )
     for key, value in _BAD_PROPERTIES.items():
-        yield _case("metaData", f"configuration {key}", WORKS, configuration=json.dumps({key: value}))
+        yield _case("metaData", f"configuration {key}", WORKS, configuration=configuration_of(**{key: value}))
     identity, name = "delta.columnMapping.id", "delta.columnMapping.physicalName"
     metadatas: Mapping[str, Mapping[str, Any]] = {
         "no physical name": {identity: 2},
         "a physical name of another type": {identity: 2, name: 5},
         "an empty physical name": {identity: 2, name: ""},
         "a physical name twice": {identity: 2, name: "col-1"},
+        "a physical name twice but for case": {identity: 2, name: "COL-1"},
         "no id": {name: "col-2"},
         "an id of another type": {identity: "2", name: "col-2"},
         "an id twice": {identity: 1, name: "col-2"},
@@ -370,7 +446,7 @@ def _columns() -> Iterator[UnreadableCommit]:
             schemaString=schema_of(
                 {"name": "id", "metadata": {identity: 1, name: "col-1"}}, {**day, "metadata": metadata}
             ),
-            configuration=json.dumps({"delta.columnMapping.mode": mode}),
+            configuration=configuration_of(**{"delta.columnMapping.mode": mode}),
         )
 
 
@@ -392,6 +468,16 @@ def _definitions() -> Iterator[UnreadableCommit]:
     yield _case("protocol", "without minWriterVersion", FAILS, minWriterVersion=None)
     yield _case("protocol", "writerFeatures text", FAILS, writerFeatures='"catalogManaged"')
     yield _case("protocol", "readerFeatures of numbers", FAILS, readerFeatures="[5]")
+    yield _case("protocol", "without inCommitTimestamp", WORKS, writerFeatures='["catalogManaged"]')
+    yield _case(
+        "protocol",
+        "writerFeatures unknown",
+        WORKS,
+        of="",
+        writerFeatures='["catalogManaged","inCommitTimestamp","unheardOf"]',
+    )
+    for name, text in (("without", "{}"), ("off", '{"delta.enableInCommitTimestamps":"false"}')):
+        yield _case("metaData", f"in-commit timestamps {name}", WORKS, configuration=text)
 
 
 def _infos() -> Iterator[UnreadableCommit]:

@@ -1,6 +1,6 @@
 """``SqlCatalog``: the catalog in one SQL database. The operations are methods of its parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -8,22 +8,25 @@ from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.application_ids import SqlApplicationIds
 from cm_delta_dagster.catalog.sql.access.audit import SqlAuditLog
 from cm_delta_dagster.catalog.sql.access.grants import SqlAccessControl
+from cm_delta_dagster.catalog.sql.access.token_limits import LimitedPart, interfaces, is_limited
+from cm_delta_dagster.catalog.sql.access.tokens import SqlTokens
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
-from cm_delta_dagster.catalog.sql.database.callers import environment_principal
+from cm_delta_dagster.catalog.sql.database.callers import checked_principal, environment_principal
 from cm_delta_dagster.catalog.sql.database.database import Database, IfMissing
 from cm_delta_dagster.catalog.sql.feed.commits import SqlCommitFeed
-from cm_delta_dagster.catalog.sql.feed.events import SqlEventFeed
 from cm_delta_dagster.catalog.sql.policies.commit_policies import SqlCommitPolicies
+from cm_delta_dagster.catalog.sql.policies.feed_cleanup import SqlEventFeed
 from cm_delta_dagster.catalog.sql.policies.leases import SqlLeases
 from cm_delta_dagster.catalog.sql.policies.maintenance import SqlMaintenancePolicies
 from cm_delta_dagster.catalog.sql.policies.pins import SqlVersionPins
 from cm_delta_dagster.catalog.sql.ratification.coordinator import SqlCommitCoordinator
 from cm_delta_dagster.catalog.sql.rows import names
-from cm_delta_dagster.catalog.sql.rules.approvals import SqlApprovals
 from cm_delta_dagster.catalog.sql.rules.commit_rules import SqlCommitRules
+from cm_delta_dagster.catalog.sql.rules.held_commits import SqlHeldCommits
 from cm_delta_dagster.catalog.sql.tables.namespaces import SqlNamespaces
 from cm_delta_dagster.catalog.sql.tables.recovery import SqlRecovery
 from cm_delta_dagster.catalog.sql.tables.registry import SqlTableRegistry
+from cm_delta_dagster.catalog.tokens import AccessToken
 
 _READ = guard.Operation.READ
 
@@ -59,9 +62,8 @@ class SqlCatalog:
         shared = Database(url, if_missing=if_missing)
         self._closes_database = True
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
-        database = CallerDatabase(
-            shared, principal or environment_principal(), now_ms=now_ms, record_refusal=audit.record_refusal
-        )
+        caller = environment_principal() if principal is None else checked_principal(principal)
+        database = CallerDatabase(shared, caller, now_ms=now_ms, record_refusal=audit.record_refusal)
         self._open_parts(database)
 
     def _open_parts(self, database: CallerDatabase) -> None:
@@ -74,11 +76,12 @@ class SqlCatalog:
         self.namespaces = SqlNamespaces(database)
         self.commit_policies = SqlCommitPolicies(database)
         self.commit_rules = SqlCommitRules(database)
-        self.approvals = SqlApprovals(database)
+        self.holds = SqlHeldCommits(database)
         self.maintenance_policies = SqlMaintenancePolicies(database)
         self.leases = SqlLeases(database)
         self.pins = SqlVersionPins(database)
         self.access = SqlAccessControl(database)
+        self.tokens = SqlTokens(database)
         self.application_ids = SqlApplicationIds(database)
         self.audit_log = SqlAuditLog(database)
 
@@ -89,6 +92,23 @@ class SqlCatalog:
         other._closes_database = False
         other._open_parts(self._database.acting_as(principal))
         return other
+
+    def for_token(self, token: AccessToken) -> "SqlCatalog":
+        """The same catalog by the same connections, for the calls of the token's principal within the limits of the token."""
+        other = self.acting_as(token.principal)
+        if is_limited(token):
+            parts = {name: LimitedPart(name, getattr(other, name), token, other._database) for name in interfaces()}
+            vars(other).update(parts)
+        return other
+
+    def check_token(self, part: str, operation: str, arguments: Mapping[str, Any]) -> None:
+        """Refuse a call that the token of :meth:`for_token` does not permit, before other work is done for it.
+
+        The call itself checks the same. Raises CommitRefusedError, OperationRefusedError.
+        """
+        limited = getattr(self, part)
+        if isinstance(limited, LimitedPart):
+            limited.check(operation, arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same database with its own connections, and does not create it."""

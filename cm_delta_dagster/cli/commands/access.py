@@ -1,4 +1,4 @@
-"""Commands of ``cm-delta`` for grants, roles, owners of tables and the audit."""
+"""Commands of ``cm-delta access`` for grants, owners of tables, application ids and the audit."""
 
 import click
 
@@ -6,11 +6,11 @@ from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.options import future_option
-from cm_delta_dagster.cli.printer import output, show, show_records
-from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
+from cm_delta_dagster.cli.printer import output, show, show_records, warn
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope, grants_in_scope
 
 _reason = click.option("--reason", default="", help="Reason, for the audit.")
-_lock_out = click.option("--lock-out", is_flag=True, help="Also if no principal owns all tables afterwards.")
+_lock_out = click.option("--force", is_flag=True, help="Also if no principal owns all tables afterwards.")
 _PRIVILEGES = ", ".join(privilege.value for privilege in Privilege)
 
 
@@ -28,7 +28,7 @@ class _Privileges(click.ParamType):  # type: ignore[type-arg]  # Generic since a
 
 _privileges = click.argument("privileges", metavar="PRIVILEGE[,PRIVILEGE]", type=_Privileges())
 _grants = output("an array with the attributes of each Grant in the scope")
-_role = output("an object: role, members")
+_owner = output("an object: name, owner")
 
 
 @click.command()
@@ -61,6 +61,8 @@ def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str, f
         if not future:
             check_scope(catalog.registry, catalog.namespaces, scope, remedy=IF_MEANT, with_tables=False)
         catalog.access.grant(privileges, scope, to, reason=reason)
+        if not catalog.access.whoami().grants_enabled:
+            warn("grants are not enforced until `cm-delta access enable-grants`: everybody may do everything.")
     _show_grants(scope)
 
 
@@ -71,40 +73,39 @@ def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str, f
 @_reason
 @_lock_out
 @_grants
-def revoke(privileges: tuple[Privilege, ...], scope: str, principal: str, reason: str, lock_out: bool) -> None:
+def revoke(privileges: tuple[Privilege, ...], scope: str, principal: str, reason: str, force: bool) -> None:
     """Delete the grants of PRIVILEGE on exactly SCOPE to PRINCIPAL."""
     with open_catalog() as catalog:
-        catalog.access.revoke(privileges, scope, principal, reason=reason, lock_out=lock_out)
+        catalog.access.revoke(privileges, scope, principal, reason=reason, force=force)
     _show_grants(scope)
 
 
-@click.group(invoke_without_command=True)
+@click.command("list-grants")
 @click.option("--scope", default="", help="Only grants that apply in this scope.")
 @_grants
-@click.pass_context
-def grants(context: click.Context, scope: str) -> None:
-    """List grants, or enable and disable their enforcement."""
-    if context.invoked_subcommand is None:
-        _show_grants(scope)
+def list_grants(scope: str) -> None:
+    """List the grants, of narrower and wider scopes too."""
+    _show_grants(scope)
 
 
 def _show_grants(scope: str) -> None:
     with open_catalog() as catalog:
-        show_records(catalog.access.grants(scope), "scope grantee privilege granted_by", empty="No grant applies.")
+        grants = grants_in_scope(catalog.access, catalog.registry, catalog.namespaces, scope)
+        show_records(grants, "scope grantee privilege granted_by", empty="No grant applies.")
 
 
-@grants.command("enable")
+@click.command("enable-grants")
 @click.option("--owner", help="Principal that owns all tables. Default: the principal of this command.")
 @_lock_out
 @output("an object: grants_enabled")
-def enable_grants(owner: str | None, lock_out: bool) -> None:
+def enable_grants(owner: str | None, force: bool) -> None:
     """Enforce grants: a principal may do what it was granted, and what it may do as the owner of a table."""
     with open_catalog() as catalog:
-        catalog.access.enable_grants(owner=owner, lock_out=lock_out)
+        catalog.access.enable_grants(owner=owner, force=force)
     show({"grants_enabled": True}, "Grants are enforced now.")
 
 
-@grants.command("disable")
+@click.command("disable-grants")
 @output("an object: grants_enabled")
 def disable_grants() -> None:
     """Stop the enforcement; grants and roles stay."""
@@ -113,72 +114,34 @@ def disable_grants() -> None:
     show({"grants_enabled": False}, "Grants are not enforced now.")
 
 
-@click.group(invoke_without_command=True)
-@output("an array with the attributes of each Role")
-@click.pass_context
-def roles(context: click.Context) -> None:
-    """List roles with their members, or change them."""
-    if context.invoked_subcommand is None:
-        with open_catalog() as catalog:
-            show_records(catalog.access.roles(), "name members", empty="There is no role.")
-
-
-@roles.command("add")
-@click.argument("role")
-@click.argument("members", nargs=-1, required=True)
-@_reason
-@_role
-def add_to_role(role: str, members: tuple[str, ...], reason: str) -> None:
-    """Add principals or roles to ROLE, which is created if it does not exist."""
-    with open_catalog() as catalog:
-        catalog.access.add_to_role(role, members, reason=reason)
-    show({"role": role, "members": members}, f"{', '.join(members)}: now in the role {role}.")
-
-
-@roles.command("remove")
-@click.argument("role")
-@click.argument("members", nargs=-1, required=True)
-@_reason
-@_lock_out
-@_role
-def remove_from_role(role: str, members: tuple[str, ...], reason: str, lock_out: bool) -> None:
-    """Remove members of ROLE."""
-    with open_catalog() as catalog:
-        catalog.access.remove_from_role(role, members, reason=reason, lock_out=lock_out)
-    show({"role": role, "members": members}, f"{', '.join(members)}: not in the role {role} any more.")
-
-
-@roles.command("drop")
-@click.argument("role")
-@_reason
-@_lock_out
-@output("an object: role")
-def drop_role(role: str, reason: str, lock_out: bool) -> None:
-    """Delete ROLE with its grants."""
-    with open_catalog() as catalog:
-        catalog.access.drop_role(role, reason=reason, lock_out=lock_out)
-    show({"role": role}, f"The role {role} is deleted.")
-
-
 @click.command()
 @click.argument("name")
-@click.argument("to", required=False)
+@_owner
+def owner(name: str) -> None:
+    """Show the owner of the table NAME."""
+    with open_catalog() as catalog:
+        current = catalog.access.table_owner(catalog.registry.load_table(TableIdentifier.parse(name)).table_id)
+    show({"name": name, "owner": current}, current or "none")
+
+
+@click.command("set-owner")
+@click.argument("name")
+@click.argument("to")
 @_reason
-@output("an object: name, owner")
-def owner(name: str, to: str | None, reason: str) -> None:
-    """Show the owner of the table NAME, or make the principal or role TO its owner."""
+@_owner
+def set_owner(name: str, to: str, reason: str) -> None:
+    """Make the principal or role TO the owner of the table NAME."""
     with open_catalog() as catalog:
         table_id = catalog.registry.load_table(TableIdentifier.parse(name)).table_id
-        if to is not None:
-            catalog.access.transfer_table(table_id, to, reason=reason)
+        catalog.access.transfer_table(table_id, to, reason=reason)
         current = catalog.access.table_owner(table_id)
     show({"name": name, "owner": current}, current or "none")
 
 
-@click.command("application-ids")
+@click.command("list-application-ids")
 @click.argument("name")
 @output("an array with the attributes of each ApplicationId of the table")
-def application_ids(name: str) -> None:
+def list_application_ids(name: str) -> None:
     """List the application ids that commits of the table NAME have set, with the principal that did so last."""
     with open_catalog() as catalog:
         table_id = catalog.registry.load_table(TableIdentifier.parse(name)).table_id

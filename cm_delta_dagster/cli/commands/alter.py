@@ -108,11 +108,11 @@ def change_column(
 @alter.command("set-property")
 @click.argument("name")
 @click.argument("pairs", nargs=-1, required=True, type=PROPERTY, metavar="KEY=VALUE...")
-@click.option("--any-name", is_flag=True, help="Accept keys that begin with 'delta.' and are not known.")
+@click.option("--force", is_flag=True, help="Accept keys that begin with 'delta.' and are not known.")
 @_output
-def set_property(name: str, pairs: tuple[tuple[str, str], ...], any_name: bool) -> None:
+def set_property(name: str, pairs: tuple[tuple[str, str], ...], force: bool) -> None:
     """Set properties of the table NAME, and enable the features that they need."""
-    _alter(name, SetProperties(properties=dict(pairs), any_name=any_name))
+    _alter(name, SetProperties(properties=dict(pairs), force=force))
 
 
 @alter.command("unset-property")
@@ -157,4 +157,4 @@ def _alter(name: str, alteration: Alteration) -> None:
     commits = counted(len(result.versions), "commit")
     done = f"{name} is changed by {commits}, the last is version {result.version}."
     value = {"name": name, "table_id": result.table_id, "version": result.version, "versions": result.versions}
-    show(value, done if result.versions else f"{name} is already so; nothing was committed.")
+    show(value, done if result.versions else f"{name} is already so; nothing was committed.", *result.shut_out)

@@ -8,9 +8,8 @@ import click
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.printer import output, progress, say, show
 from cm_delta_dagster.cli.values import plain
-from cm_delta_dagster.operations.doctor import Depth, RepairPlan
+from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, repair_table
 from cm_delta_dagster.operations.doctor import doctor as check_table
-from cm_delta_dagster.operations.doctor.doctor import DoctorReport
 from cm_delta_dagster.operations.recovery.display_text import counted
 
 
@@ -31,9 +30,13 @@ def doctor(context: click.Context, name: str, repair: bool, take_back: tuple[int
 
     Without --repair nothing is changed. Repairs copy the files that they replace to _delta_log/_set_aside.
     """
-    check = partial(check_table, repair=repair, take_back=take_back, depth=Depth.FOOTERS if deep else Depth.LISTING)
+    if take_back and not repair:
+        raise click.UsageError("--take-back is a repair, and goes with --repair.")
+    check = check_table
+    if repair:
+        check = partial(repair_table, take_back=take_back, on_plan=lambda plan: say(*explained(plan)))
     with open_client() as client, progress("Reading data files") as advance:
-        report = check(client.table(name), progress=advance, on_plan=lambda plan: say(*explained(plan)))
+        report = check(client.table(name), depth=Depth.FOOTERS if deep else Depth.LISTING, progress=advance)
     show(plain(report) | {"healthy": report.healthy}, *_lines(report, deep=deep, is_check=not repair))
     if not report.healthy:
         context.exit(1)

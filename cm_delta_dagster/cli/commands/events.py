@@ -1,14 +1,16 @@
-"""Commands of ``cm-delta`` for the feed of the catalog's events, and for maintenance leases."""
+"""Commands of ``cm-delta events``: the feed of the catalog's events."""
+
+from datetime import timedelta
 
 import click
 
+from cm_delta_dagster.catalog.durations import milliseconds_of, span_text
 from cm_delta_dagster.catalog.event_feed import FeedEvent
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.cli.options import DAYS, days_of
-from cm_delta_dagster.cli.printer import output, show, show_records, warn
+from cm_delta_dagster.cli.options import DURATION, renamed_option
+from cm_delta_dagster.cli.printer import output, show, warn
 from cm_delta_dagster.cli.values import utc_second
 from cm_delta_dagster.errors import FeedGapError
 from cm_delta_dagster.operations.events.clean_feed import FEED_RETENTION_MS
@@ -59,42 +61,19 @@ def _line(event: FeedEvent) -> str:
 
 @click.command("clean-feed")
 @click.option(
-    "--days",
-    "retention_ms",
-    type=DAYS,
-    default=days_of(FEED_RETENTION_MS),
+    "--retention",
+    type=DURATION,
+    default=span_text(FEED_RETENTION_MS),
     show_default=True,
-    help="Keep events of the last days.",
+    help="Keep the events of the last time.",
 )
+@renamed_option("--days", "--retention")
 @output("an object with the attributes of CleanFeedResult")
-def clean_feed(retention_ms: int) -> None:
+def clean_feed(retention: timedelta) -> None:
     """Delete old events from the feed, if FEED_CLEANUP is allowed in every catalog. The records of commits stay."""
     with open_client() as client:
-        result = delete_old(client, retention_ms=retention_ms)
+        result = delete_old(client, retention_ms=milliseconds_of(retention))
     show(
         result,
         f"Deleted {counted(result.num_entries, 'event')}; the feed begins after position {result.deleted_up_to}.",
     )
-
-
-@click.command()
-@output("an array with the attributes of each Lease")
-def leases() -> None:
-    """List the maintenance leases."""
-    with open_catalog() as catalog:
-        show_records(
-            catalog.leases.leases(), "identifier kind token expires_ms expired owner", empty="No lease is held."
-        )
-
-
-@click.command("expire-lease")
-@click.argument("name")
-@click.option("--owner", required=True, help="The holder, as `cm-delta leases` shows it.")
-@click.option("--reason", default="", help="For the audit.")
-@output("an object: name, owner")
-def expire_lease(name: str, owner: str, reason: str) -> None:
-    """End the maintenance lease of another run on the table NAME: it can neither commit nor delete any more."""
-    with open_catalog() as catalog:
-        table = catalog.registry.load_table(TableIdentifier.parse(name))
-        catalog.leases.expire_lease(table.table_id, owner=owner, reason=reason)
-    show({"name": name, "owner": owner}, f"The lease of {owner} on {name} is ended.")

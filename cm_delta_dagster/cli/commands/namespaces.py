@@ -1,4 +1,4 @@
-"""Commands of ``cm-delta`` for catalogs and schemas."""
+"""Commands of ``cm-delta`` for schemas, and of ``cm-delta settings`` for catalogs."""
 
 import click
 
@@ -14,17 +14,15 @@ _name = output("an object: name")
 _COLUMNS = "name created_ms created_by comment"
 
 
-@click.group(invoke_without_command=True)
+@click.command("list-catalogs")
 @_namespaces
-@click.pass_context
-def catalogs(context: click.Context) -> None:
-    """List the catalogs, or create and drop them."""
-    if context.invoked_subcommand is None:
-        with open_client() as client:
-            show_records(client.namespaces.list_catalogs(), _COLUMNS, empty="There is no catalog.")
+def list_catalogs() -> None:
+    """List the catalogs."""
+    with open_client() as client:
+        show_records(client.namespaces.list_catalogs(), _COLUMNS, empty="There is no catalog.")
 
 
-@catalogs.command("create")
+@click.command("create-catalog")
 @click.argument("name")
 @_comment
 @_if_not_exists
@@ -36,7 +34,7 @@ def create_catalog(name: str, comment: str, if_not_exists: bool) -> None:
     show({"name": name}, f"The catalog {name} exists.")
 
 
-@catalogs.command("drop")
+@click.command("drop-catalog")
 @click.argument("name")
 @_if_exists
 @_name

@@ -9,12 +9,14 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from cm_delta_dagster.cli.catalog import is_served
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.printer import Form, chosen_form, output, say, show_rows
 from cm_delta_dagster.cli.values import Rows
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.history import history as commits_of
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
 from cm_delta_dagster.operations.sql.names import readable_table
 from cm_delta_dagster.operations.sql.statements import READS, Family, read_statement
@@ -74,7 +76,7 @@ def _limit(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]
 @click.command()
 @click.argument("statement")
 @click.option("--engine", type=click.Choice(list(ENGINES)), help="What runs it. Default: the first that is able to.")
-@click.option("--warehouse", help="Directory or URI in which CREATE TABLE places tables.")
+@click.option("--warehouse", help="Directory or URI in which CREATE TABLE places tables; a server names its own.")
 @_limit(1000)
 @output("an array with an object for each row: the columns of the result", with_csv=True)
 def sql(
@@ -89,7 +91,7 @@ def sql(
     """
     with open_client(warehouse) as client:
         family = read_statement(statement).family
-        if family is Family.CREATE and warehouse is None:
+        if family is Family.CREATE and warehouse is None and not is_served():
             raise click.UsageError("CREATE TABLE needs --warehouse: the directory or URI of new tables.")
         chosen = _engine(engine, family)
         run = getattr(importlib.import_module(chosen.module), chosen.function)
@@ -117,7 +119,9 @@ def head(
     """Print the first rows of the table NAME (catalog.schema.table)."""
     with (
         open_client() as client,
-        read_batches(readable_table(client, name), columns=columns or None, where=where, version=version) as batches,
+        read_batches(
+            open_scan(readable_table(client, name), columns=columns or None, where=where, version=version)
+        ) as batches,
     ):
         taken: list[pa.RecordBatch] = []
         for batch in batches:

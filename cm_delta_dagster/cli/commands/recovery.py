@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from cm_delta_dagster.catalog.sql import IfMissing
+from cm_delta_dagster.cli.catalog import is_served
 from cm_delta_dagster.cli.client import open_client, open_planning_client
 from cm_delta_dagster.cli.options import Pair
 from cm_delta_dagster.cli.printer import output, say, show
@@ -92,6 +93,11 @@ def _recover_tables(name: str, keep: KeptHistory | None, take_staged: tuple[str,
 
 
 def _recover_warehouse(warehouse: str, names: dict[str, str], take_staged: tuple[str, ...], *, apply_it: bool) -> None:
+    if is_served():
+        raise click.UsageError(
+            "A lost catalog is not recovered over HTTP: nothing was changed. Run this command on the machine of the server, with "
+            "--catalog and the URL of the database that the server uses."
+        )
     _require_directory(warehouse)
     if apply_it:
         opened = open_client(warehouse, if_missing=IfMissing.CREATE)

@@ -7,7 +7,7 @@ import click
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
-from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.catalog import is_served, open_catalog
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.options import PROPERTY
 from cm_delta_dagster.cli.printer import output, show, warn
@@ -16,8 +16,8 @@ from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, open_source
 from cm_delta_dagster.operations.tables.clone import clone as create_clone
-from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, plan_restore
-from cm_delta_dagster.operations.tables.restore import restore as apply_restore
+from cm_delta_dagster.operations.tables.restore import RestoreOutcome, RestorePlan, plan_restore
+from cm_delta_dagster.operations.tables.restore import restore as restore_table
 
 _ENGINES = "cm_delta_dagster.api.command_engines"
 _timestamp = click.option(
@@ -40,7 +40,8 @@ _timestamp = click.option(
     help="Table property; may be repeated.",
 )
 @click.option(
-    "--warehouse", help="Warehouse in which the clone gets its location; by default that of a SOURCE of the catalog."
+    "--warehouse",
+    help="Warehouse in which the clone gets its location; by default that of a SOURCE of the catalog. A server names its own.",
 )
 @output("an object with the attributes of CloneResult")
 def clone(
@@ -77,7 +78,10 @@ def _milliseconds(timestamp: str | None) -> int | None:
     return None if timestamp is None else epoch_milliseconds(timestamp, zone=lambda: datetime.UTC)
 
 
-def _warehouse_of(source: str) -> str:
+def _warehouse_of(source: str) -> str | None:
+    """The warehouse of the clone; None if the server of the catalog names it."""
+    if is_served():
+        return None
     if "/" in source:
         raise click.UsageError(
             "The clone of a path needs --warehouse: the directory or URI in which it gets its location."
@@ -91,18 +95,16 @@ def _warehouse_of(source: str) -> str:
 @click.option("--version", type=click.IntRange(min=0), help="The version to restore.")
 @_timestamp
 @click.option(
-    "--missing-files",
-    type=click.Choice([choice.value for choice in MissingFiles]),
-    default=MissingFiles.REFUSE.value,
-    show_default=True,
-    help="What to do if storage no longer holds all files of that version; with ignore, their rows are lost.",
+    "--force",
+    is_flag=True,
+    help="Restore the other files if storage no longer holds all files of that version; the rows of the missing ones are lost.",
 )
 @click.option("--apply", "apply_it", is_flag=True, help="Commit; without it, only show what would change.")
 @output(
     "an object: version, restored_version, num_restored_files, num_removed_files, missing; with --apply the attributes of "
     "RestoreResult"
 )
-def restore(name: str, version: int | None, timestamp: str | None, missing_files: str, apply_it: bool) -> None:
+def restore(name: str, version: int | None, timestamp: str | None, force: bool, apply_it: bool) -> None:
     """Make an older version of the table NAME its next version; the history stays."""
     if (version is None) == (timestamp is None):
         raise click.UsageError("Give one of --version and --timestamp.")
@@ -111,7 +113,7 @@ def restore(name: str, version: int | None, timestamp: str | None, missing_files
         if not apply_it:
             _show_restoration(plan_restore(table, version=version, timestamp_ms=time_ms))
             return
-        result = apply_restore(table, version=version, timestamp_ms=time_ms, missing_files=MissingFiles(missing_files))
+        result = restore_table(table, version=version, timestamp_ms=time_ms, force=force)
     done = (
         f"Version {result.version} of {name} restores version {result.restored_version}: "
         f"{counted(result.num_restored_files, 'file')} added ({size_text(result.restored_bytes)}), "
@@ -132,7 +134,7 @@ def _show_restoration(plan: RestorePlan) -> None:
     if plan.missing:
         lines.append(
             f"Storage no longer holds {counted(len(plan.missing), 'file')} of that version. --apply refuses to commit, unless "
-            "--missing-files ignore gives up their rows."
+            "--force gives up their rows."
         )
     value = {
         "version": current.version,
@@ -154,7 +156,7 @@ def _show_restoration(plan: RestorePlan) -> None:
 def optimize(name: str, columns: tuple[str, ...], where: str | None, full: bool, apply_it: bool) -> None:
     """Rewrite small files of the table NAME into fewer large files, or order its rows; rows do not change.
 
-    Spark rewrites the files. `cm-delta policy allow NAME DATA_REORGANIZATION` permits it.
+    Spark rewrites the files. `cm-delta maintenance set-policy NAME DATA_REORGANIZATION` permits it.
     """
     with open_client() as client:
         # Imported here: the command line starts without pyspark.

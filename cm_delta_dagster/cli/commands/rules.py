@@ -1,17 +1,18 @@
-"""Commands of ``cm-delta`` for commit rules, and for commits that wait for an approval."""
+"""Commands of ``cm-delta rules``: for commit rules, and for held commits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.holds import Hold, WaitsFor
 from cm_delta_dagster.catalog.rules.kinds import KINDS
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.options import Pair, future_option
 from cm_delta_dagster.cli.printer import output, show, show_records
-from cm_delta_dagster.operations.tables.approve_commit import approve_commit
+from cm_delta_dagster.operations.tables.ratify_hold import approve_hold, ratify_hold
 from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 _KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
@@ -19,12 +20,7 @@ _NUMBERS = {"rows": int, "files": int, "fraction": float}
 _TEXTS = ("pattern",)
 
 
-@click.group()
-def rules() -> None:
-    """Show and set commit rules: what all commits to a table, a schema or a catalog must satisfy."""
-
-
-@rules.command("list")
+@click.command("list")
 @click.argument("scope", default="")
 @output("an array with the attributes of each CommitRule")
 def list_rules(scope: str) -> None:
@@ -35,7 +31,7 @@ def list_rules(scope: str) -> None:
     show_records(applying, "scope name kind arguments on_violation reason", empty=empty)
 
 
-@rules.command("add", epilog=f"Kinds, with their arguments:\n\n{_KINDS}")
+@click.command("set", epilog=f"Kinds, with their arguments:\n\n{_KINDS}")
 @click.argument("scope")
 @click.argument("kind", type=click.Choice([kind.value for kind in CommitRuleKind]))
 @click.argument(
@@ -48,13 +44,13 @@ def list_rules(scope: str) -> None:
 @click.option("--reason", default="", help="Shown in refusals.")
 @click.option("--contact", default="", help="Whom to ask; by default the principal who sets the rule.")
 @click.option(
-    "--confirm",
+    "--force",
     is_flag=True,
     help="Set the rule although it locks everybody out, or names what the table does not have.",
 )
 @future_option
 @output("an object: scope, name, kind")
-def add_rule(**values: Any) -> None:
+def set_rule(**values: Any) -> None:
     """Set a rule of KIND for SCOPE; names in a VALUE are separated by commas, e.g. columns=id,day."""
     rule = CommitRule(
         scope=values["scope"],
@@ -68,13 +64,11 @@ def add_rule(**values: Any) -> None:
     with open_catalog() as catalog:
         if not values["future"]:
             check_scope(catalog.registry, catalog.namespaces, rule.scope, remedy=IF_MEANT)
-        stored = catalog.commit_rules.set_commit_rule(
-            rule, confirmed=values["confirm"], may_replace=bool(values["name"])
-        )
+        stored = catalog.commit_rules.set_commit_rule(rule, confirmed=values["force"], may_replace=bool(values["name"]))
     show({"scope": rule.scope, "name": rule.name, "kind": rule.kind}, f"The rule {stored} is set.")
 
 
-@rules.command("remove")
+@click.command("remove")
 @click.argument("scope")
 @click.argument("name")
 @click.option("--reason", default="", help="Recorded in the audit.")
@@ -89,13 +83,13 @@ def remove_rule(scope: str, name: str, reason: str) -> None:
 @click.command()
 @click.argument("scope", default="")
 @click.option("--all", "with_closed", is_flag=True, help="Also those that were decided or expired.")
-@output("an array with the attributes of each Approval")
+@output("an array with the attributes of each Hold")
 def approvals(scope: str, with_closed: bool) -> None:
     """List the commits that wait for an approval, of all tables or those in SCOPE."""
     with open_catalog() as catalog:
-        requests = catalog.approvals.approvals(scope, with_closed=with_closed)
-    columns = "approval_id state identifier operation requested_by requested_ms expires_ms reason what"
-    show_records(requests, columns, empty="No commit waits for an approval.")
+        holds = catalog.holds.holds(scope, with_closed=with_closed)
+    waiting = [hold for hold in holds if hold.waits_for is WaitsFor.APPROVAL]
+    _show_holds(waiting, empty="No commit waits for an approval.")
 
 
 @click.command()
@@ -104,11 +98,11 @@ def approvals(scope: str, with_closed: bool) -> None:
 def approve(approval_id: str) -> None:
     """Commit what waits as APPROVAL_ID, rebased on the latest version; a repeated call does nothing."""
     with open_client() as client:
-        done = approve_commit(client, approval_id)
+        done = approve_hold(client, approval_id)
     earlier = " already" if done.repeated else ""
     show(
         {"approval_id": approval_id, "version": done.version, "repeated": done.repeated},
-        f"The commit is{earlier} version {done.version} of {done.approval.identifier}.",
+        f"The commit is{earlier} {_versions(done.hold)}.",
     )
 
 
@@ -119,9 +113,56 @@ def approve(approval_id: str) -> None:
 def reject(approval_id: str, reason: str) -> None:
     """Close the request APPROVAL_ID without a commit."""
     with open_catalog() as catalog:
-        closed = catalog.approvals.reject_approval(approval_id, reason=reason)
-    done = f"The request {approval_id} for {closed.operation} on {closed.identifier} is rejected."
+        closed = catalog.holds.reject_hold(approval_id, reason=reason)
+    done = f"The request {approval_id} for {closed.summary} is rejected."
     show({"approval_id": approval_id}, done)
+
+
+@click.command()
+@click.argument("scope", default="")
+@click.option("--all", "with_closed", is_flag=True, help="Also those that have ended.")
+@output("an array with the attributes of each Hold")
+def held(scope: str, with_closed: bool) -> None:
+    """List the held commits, of all tables or those in SCOPE, also those that wait for an approval."""
+    with open_catalog() as catalog:
+        holds = catalog.holds.holds(scope, with_closed=with_closed)
+    _show_holds(holds, empty="No commit is held.")
+
+
+@click.command()
+@click.argument("hold_id")
+@output("an object: hold_id, versions, repeated")
+def ratify(hold_id: str) -> None:
+    """Commit the hold HOLD_ID, rebased on the latest versions; a repeated call does nothing."""
+    with open_client() as client:
+        done = ratify_hold(client, hold_id)
+    earlier = " already" if done.repeated else ""
+    versions = {str(table.identifier): table.version for table in done.hold.tables}
+    show(
+        {"hold_id": hold_id, "versions": versions, "repeated": done.repeated},
+        f"The hold is{earlier} {_versions(done.hold)}.",
+    )
+
+
+@click.command()
+@click.argument("hold_id")
+@click.option("--reason", required=True, help="Why; the writer reads it.")
+@output("an object: hold_id")
+def discard(hold_id: str, reason: str) -> None:
+    """End the hold HOLD_ID without a commit."""
+    with open_catalog() as catalog:
+        closed = catalog.holds.discard_hold(hold_id, reason=reason)
+    show({"hold_id": hold_id}, f"The hold {hold_id} for {closed.summary} is discarded.")
+
+
+def _show_holds(holds: Sequence[Hold], *, empty: str) -> None:
+    columns = "hold_id waits_for state summary requested_by requested_ms expires_ms reason what"
+    show_records(holds, columns, empty=empty, summary=lambda hold: hold.summary, what=lambda hold: hold.what)
+
+
+def _versions(hold: Hold) -> str:
+    """What the commits of a hold became, e.g. ``version 4 of main.sales.orders``."""
+    return " and ".join(f"version {table.version} of {table.identifier}" for table in hold.tables)
 
 
 def _arguments(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:

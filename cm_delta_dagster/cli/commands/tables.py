@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry
-from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.opening import OpenedCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.printer import output, show, show_records
@@ -53,7 +53,7 @@ def commits(name: str, limit: int) -> None:
     show_records(records, "version ratified_ms state data_change operation")
 
 
-def _feed_of(catalog: SqlCatalog, identifier: TableIdentifier) -> Iterator[FeedEntry]:
+def _feed_of(catalog: OpenedCatalog, identifier: TableIdentifier) -> Iterator[FeedEntry]:
     after = 0
     while page := catalog.feed.feed(after=after, limit=_PAGE, identifiers=(identifier,)):
         yield from page

@@ -1,7 +1,7 @@
 """Keeps the number of unpublished commits of a table below ``ClientSettings.max_unpublished_commits``."""
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
-from cm_delta_dagster.client.commits.backoff import attempts
+from cm_delta_dagster.client.backoff import attempts
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader

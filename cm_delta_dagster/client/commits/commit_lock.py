@@ -14,7 +14,7 @@ from functools import partial
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
-from cm_delta_dagster.client.commits.backoff import back_off
+from cm_delta_dagster.client.backoff import back_off
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 
@@ -67,7 +67,7 @@ class Contention:
         """
         if policy.kind is CommitPolicyKind.SWITCHING or not self.is_contended:
             return 0.0
-        return settings.commit_lock_seconds * 0.5 ** min(self.timeouts, _MAX_HALVINGS)
+        return settings.commit_lock_timeout.total_seconds() * 0.5 ** min(self.timeouts, _MAX_HALVINGS)
 
 
 class CommitLock:

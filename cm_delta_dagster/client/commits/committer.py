@@ -23,6 +23,8 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.errors import CommitRetriesExceededError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.commits.commit_validation import encode_checked
+from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.storage.store import Store
 
 
@@ -31,6 +33,7 @@ class TableCommitter:
 
     Attributes:
         lock: the commit lock of the table; it also waits between the attempts.
+        catalog_id: returns the id of the catalog that ratifies the commits.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class TableCommitter:
         now_ms: Callable[[], int],
         post_commit: PostCommitHooks,
         lock: CommitLock,
+        catalog_id: Callable[[], str],
     ) -> None:
         self._store = store
         self._coordinator = coordinator
@@ -49,9 +53,10 @@ class TableCommitter:
         self._now_ms = now_ms
         self._post_commit = post_commit
         self.lock = lock
+        self.catalog_id = catalog_id
 
-    def begin(self, transaction: Transaction) -> Rebase:
-        """Prepare to commit ``transaction`` on its snapshot."""
+    def begin(self, transaction: Transaction, *, audited_version: int | None = None) -> Rebase:
+        """Prepare to commit ``transaction`` on its snapshot. ``audited_version`` as in :class:`Rebase`."""
         self.lock.note_snapshot(transaction.snapshot.version)
         return Rebase(
             transaction,
@@ -59,7 +64,31 @@ class TableCommitter:
             store=self._store,
             threads=self._settings.read_threads,
             on_winners=self._note_winners,
+            audited_version=audited_version,
         )
+
+    def preview(self, transaction: Transaction) -> tuple[Snapshot, CommitActions]:
+        """The table as the commit of ``transaction`` would leave it now, on top of all commits so far, and that commit.
+
+        Nothing is written.
+
+        Raises:
+            CommitConflictError: another commit changed what the transaction depends on.
+            CatalogUnavailableError, StorageError: there was no answer.
+        """
+        rebase = Rebase(
+            transaction,
+            coordinator=self._coordinator,
+            store=self._store,
+            threads=self._settings.read_threads,
+            on_winners=lambda winners, published_version: None,
+        )
+        rebase.follow_latest()
+        base = rebase.base
+        timestamp = next_in_commit_timestamp(self._now_ms(), base.timestamp_ms)
+        data = encode_checked(transaction.actions(base, in_commit_timestamp=timestamp))
+        own = commit_json.decode_commit(data, version=base.version + 1)
+        return advance(base, (own,), published_version=base.published_version), own
 
     def prepare(self, transaction: Transaction, base: Snapshot) -> Attempt:
         """Prepare the version after ``base`` for the catalog, after what must be published first. Raises CommitRejectedError."""
@@ -101,20 +130,21 @@ class TableCommitter:
     def _create(self, attempt: Attempt) -> CommitOutcome:
         return create(attempt, coordinator=self._coordinator, settings=self._settings)
 
-    def exceeded(self, transaction: Transaction, rebase: Rebase) -> CommitRetriesExceededError:
-        """The error after the last attempt."""
+    def exceeded(self, transaction: Transaction, rebase: Rebase, attempts: int) -> CommitRetriesExceededError:
+        """The error after the last one of ``attempts``."""
         base, winners = rebase.base, rebase.winners
-        count = self._settings.max_commit_attempts
-        what = f"{transaction.operation} on {base.identifier} was tried {count} times and nothing was committed. "
+        what = f"{transaction.operation} on {base.identifier} was tried {attempts} times and nothing was committed. "
         if base.commit_policy.kind is CommitPolicyKind.SWITCHING:
             return CommitRetriesExceededError(
                 f"{what}The table's commit mode is being switched, and writers wait for that. If the client that began it has "
                 "stopped, set the mode again: that completes the switch."
             )
+        is_setting = attempts == self._settings.max_commit_attempts
+        limit = "ClientSettings.max_commit_attempts" if is_setting else "max_commit_retries of the commit properties"
         named = "; ".join(f"version {winner.version} ({describe(winner)})" for winner in winners)
         return CommitRetriesExceededError(
             f"{what}Each attempt was overtaken by compatible commits of other writers: {named or 'none known'}. "
-            "Retry, write less often, or raise ClientSettings.max_commit_attempts.",
+            f"Retry, write less often, or raise {limit}.",
             winning_versions=tuple(winner.version for winner in winners),
         )
 

@@ -1,9 +1,12 @@
-"""What a caller adds to a commit: tags and user metadata for ``commitInfo``, and the ``txn`` that makes a write idempotent."""
+"""What a caller adds to a commit: texts for ``commitInfo``, limits, and the ``txn`` that makes a write idempotent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
+from typing import Any, Self
 
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.action_fields import COMMIT_INFO_FIELDS
 from cm_delta_dagster.version import __version__
 
 ENGINE_INFO = f"cm-delta-dagster/{__version__}"
@@ -11,32 +14,80 @@ ENGINE_INFO = f"cm-delta-dagster/{__version__}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitContext:
-    """Provenance written into ``commitInfo`` and handed to the catalog's feed.
+class CommitProperties:
+    """What the user of a commit says about it. Commit rules and the feed of the catalog see tags and user metadata.
 
     Attributes:
-        tags: free text pairs, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
-        user_metadata: free text for ``commitInfo.userMetadata``.
-        engine_info: name and version of the writer.
-        lease_token: of the maintenance lease under which the commit is made. The catalog refuses the commit if that lease ended.
+        tags: texts by name for ``commitInfo.tags``, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
+        user_metadata: free text for ``commitInfo.userMetadata``, as ``userMetadata`` of delta-spark.
+        custom_metadata: texts by name that become fields of ``commitInfo`` itself, as in deltalake.
+        max_commit_retries: how often the commit is proposed again after other commits came first, as in deltalake; None for the
+            setting of the client, ``ClientSettings.max_commit_attempts``.
+
+    Raises:
+        InvalidArgumentError: a value of another type, or custom metadata with the name of a field that each commit has.
     """
 
     tags: Mapping[str, str] = field(default_factory=dict)
     user_metadata: str | None = None
-    engine_info: str = ENGINE_INFO
-    lease_token: int | None = None
+    custom_metadata: Mapping[str, str] = field(default_factory=dict)
+    max_commit_retries: int | None = None
 
-    def with_defaults(self, defaults: "CommitContext") -> "CommitContext":
-        """This context, with what it does not set taken from ``defaults``: single tags, user metadata and the writer."""
+    def __new__(cls, *arguments: object, **values: object) -> Self:
+        """Refuses a name that is not a field, with what to write."""
+        names = [known.name for known in fields(cls)]
+        for name in values:
+            if name == "app_transactions":
+                raise TypeError(
+                    "CommitProperties() has no argument 'app_transactions': give the write itself an Idempotency, as its argument "
+                    "idempotency"
+                )
+            if name not in names:
+                raise TypeError(f"CommitProperties() has no argument {name!r}: its arguments are {', '.join(names)}")
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name in ("tags", "custom_metadata"):
+            values = getattr(self, name)
+            if values is None:  # As in deltalake.
+                object.__setattr__(self, name, {})
+            elif not _are_texts(values):
+                raise InvalidArgumentError(f"{name} of the commit properties is {values!r}; give texts by name.")
+        taken = sorted(COMMIT_INFO_FIELDS & self.custom_metadata.keys())
+        if taken:
+            raise InvalidArgumentError(
+                f"custom_metadata cannot set {', '.join(taken)}: commitInfo of each commit has fields of these names. Choose other "
+                "names. The fields user_metadata and tags of the commit properties set those two."
+            )
+        retries = self.max_commit_retries
+        if retries is not None and (type(retries) is not int or retries < 0):
+            raise InvalidArgumentError(
+                f"max_commit_retries is {retries!r}; give a number of retries, 0 or more, or None."
+            )
+
+    def with_defaults(self, defaults: "CommitProperties") -> "CommitProperties":
+        """These properties, with what they do not set taken from ``defaults``: single tags and custom metadata, and the others."""
+        retries = self.max_commit_retries
         return replace(
             self,
             tags={**defaults.tags, **self.tags},
             user_metadata=defaults.user_metadata if self.user_metadata is None else self.user_metadata,
-            engine_info=defaults.engine_info if self.engine_info == ENGINE_INFO else self.engine_info,
+            custom_metadata={**defaults.custom_metadata, **self.custom_metadata},
+            max_commit_retries=defaults.max_commit_retries if retries is None else retries,
         )
 
+    def max_attempts(self, of_client: int) -> int:
+        """How often the commit is proposed, where the client proposes others ``of_client`` times."""
+        return of_client if self.max_commit_retries is None else self.max_commit_retries + 1
 
-NO_CONTEXT = CommitContext()
+
+def _are_texts(values: Any) -> bool:
+    if not isinstance(values, Mapping):
+        return False
+    return all(isinstance(name, str) and isinstance(value, str) for name, value in values.items())
+
+
+NO_PROPERTIES = CommitProperties()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,10 +2,12 @@
 
 Each transaction is staged and rebased by itself; a rebase repeats none of the user's computation. The catalog ratifies the
 proposals in one transaction. If a version is taken, the transaction of that table is rebased over its winners, and all are
-proposed again. Publication and the other post-commit hooks run for each table. A commit of one table is the same with one part;
-it alone can wait for an approval, or be made by creating its file.
+proposed again, with a ``transactionGroup`` that names the new versions. Publication and the other post-commit hooks run for
+each table. A commit of one table is the same with one part and without ``transactionGroup``; it alone can be made by creating
+its file.
 """
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,15 +16,17 @@ from typing import TypeVar
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold, WaitsFor
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyChanged, Ratified, VersionTaken
 from cm_delta_dagster.client.commits.committer import TableCommitter
+from cm_delta_dagster.client.commits.held_commit import approval_required, hold_commits, is_repeated
 from cm_delta_dagster.client.commits.outcomes import Attempt, propose
-from cm_delta_dagster.client.commits.parked_commit import request_approval
 from cm_delta_dagster.client.commits.proposal import PreparedCommit
 from cm_delta_dagster.client.commits.rebase import Rebase
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import ApprovalRequiredError, CommitRejectedError
+from cm_delta_dagster.protocol.actions.actions import GroupParticipant, TransactionGroup
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -30,10 +34,11 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """The transaction of one table, and what commits transactions of that table."""
+    """The transaction of one table, and what commits transactions of that table. ``audited_version`` as in ``Rebase``."""
 
     committer: TableCommitter
     transaction: Transaction
+    audited_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,30 +56,39 @@ class MultiTableCommit:
 
     Args:
         parts: one for each table, at least one.
+        transaction_id: that the commits of several tables record; None for a new one.
     """
 
     def __init__(
-        self, parts: Sequence[TableCommit], *, coordinator: CommitCoordinator, settings: ClientSettings
+        self,
+        parts: Sequence[TableCommit],
+        *,
+        coordinator: CommitCoordinator,
+        settings: ClientSettings,
+        transaction_id: str | None = None,
     ) -> None:
         # In one order, so that concurrent commits of several tables meet at the same table first.
         self._parts = sorted(parts, key=lambda part: part.transaction.snapshot.table_id)
         self._coordinator = coordinator
         self._settings = settings
+        self._transaction_id = transaction_id or str(uuid.uuid4())
 
     def ratify(self) -> tuple[RatifiedPart, ...]:
         """Have the catalog ratify all transactions.
 
         Raises:
-            ApprovalRequiredError: the commit of the only table waits for an approval.
+            ApprovalRequiredError: the commits wait for an approval.
             CommitConflictError: a winner changed data that a transaction depends on; the message names table and winner.
+            HoldOutdatedError: a winner changed rows of a table after its audited version.
             CommitRejectedError: the catalog refused a proposal for another reason than the version, or the commits of one of
                 several tables are made by creating files.
             CommitRetriesExceededError: every attempt conflicted with compatible commits of other writers.
             CommitStateUnknownError: the catalog did not answer, and the outcome is unknown. After every other error nothing is
                 ratified.
         """
-        rebases = [part.committer.begin(part.transaction) for part in self._parts]
-        for number in range(self._settings.max_commit_attempts):
+        rebases = [part.committer.begin(part.transaction, audited_version=part.audited_version) for part in self._parts]
+        attempts = self._max_attempts
+        for number in range(attempts):
             with self._wait(rebases, number) as has_waited:
                 if has_waited:
                     for rebase in rebases:
@@ -88,7 +102,30 @@ class MultiTableCommit:
             if len(parts) == len(rebases):
                 return parts
             refused = self._rebase(rebases, outcomes)
-        raise self._parts[refused].committer.exceeded(self._parts[refused].transaction, rebases[refused])
+        raise self._parts[refused].committer.exceeded(self._parts[refused].transaction, rebases[refused], attempts)
+
+    def hold(self, *, duration_ms: int) -> Hold:
+        """Have the catalog hold all transactions as one group, which waits for its ratification, in place of :meth:`ratify`.
+
+        Raises:
+            CommitRefusedError, CommitRejectedError: nothing is held; also if commits of a table are made by creating files.
+            CatalogUnavailableError: the commits may be held; nothing was committed.
+            InvalidArgumentError: the duration is not permitted.
+        """
+        rebases = [part.committer.begin(part.transaction) for part in self._parts]
+        for rebase in rebases:
+            check_through_catalog(rebase.base.identifier, rebase.base.commit_policy)
+        self._set_groups(rebases)
+        tries = self._for_all(self._prepare, list(zip(self._parts, rebases, strict=True)))
+        hold = self._hold(tries, waits_for=WaitsFor.RATIFICATION, duration_ms=duration_ms)
+        assert hold is not None, "only a request for an approval can be unnecessary"
+        return hold
+
+    @property
+    def _max_attempts(self) -> int:
+        """The number of attempts of the transaction that permits the fewest."""
+        of_client = self._settings.max_commit_attempts
+        return min(part.transaction.context.max_attempts(of_client) for part in self._parts)
 
     def finish(self, ratified: Sequence[RatifiedPart]) -> tuple[Committed, ...]:
         """Run the post-commit hooks of each table; the commits in the order of the tables' ids."""
@@ -110,15 +147,56 @@ class MultiTableCommit:
             return [attempt], {base.table_id: outcome}
         for rebase in rebases:
             check_through_catalog(rebase.base.identifier, rebase.base.commit_policy)
+        self._set_groups(rebases)
         tries = self._for_all(self._prepare, list(zip(self._parts, rebases, strict=True)))
         try:
             outcomes = propose(tries, coordinator=self._coordinator, settings=self._settings)
         except ApprovalRequiredError:
-            (attempt,), (part,) = tries, self._parts
-            request_approval(part.transaction, attempt.base, attempt.prepared, coordinator=self._coordinator)
-            # It needs none any more: propose it again.
-            outcomes = {attempt.base.table_id: CommitPolicyChanged(policy=attempt.base.commit_policy)}
+            self._request_approval(tries)
+            outcomes = {}  # They need none any more: propose them again.
         return tries, outcomes
+
+    def _set_groups(self, rebases: Sequence[Rebase]) -> None:
+        """Have the commits of several tables name each other with the versions that are proposed next."""
+        if len(rebases) == 1:
+            return
+        group = TransactionGroup(
+            transaction_id=self._transaction_id,
+            participants=tuple(
+                GroupParticipant(table_id=rebase.base.table_id, proposed_version=rebase.base.version + 1)
+                for rebase in rebases
+            ),
+            coordinating_catalog=self._parts[0].committer.catalog_id(),
+        )
+        for part in self._parts:
+            part.transaction.group = group
+
+    def _request_approval(self, tries: Sequence[Attempt]) -> None:
+        """Have the catalog hold the commits until they are approved. Returns if they need no approval any more.
+
+        Raises:
+            ApprovalRequiredError: always if the catalog holds them, or holds those of an earlier attempt of the same write.
+            CommitRefusedError: a rule refuses one.
+        """
+        hold = self._hold(tries, waits_for=WaitsFor.APPROVAL)
+        if hold is not None:
+            raise approval_required(hold, is_repeated=is_repeated(hold, self._transactions))
+
+    def _hold(
+        self, tries: Sequence[Attempt], *, waits_for: WaitsFor, duration_ms: int = HOLD_DURATION_MS
+    ) -> Hold | None:
+        return hold_commits(
+            self._transactions,
+            tries,
+            coordinator=self._coordinator,
+            settings=self._settings,
+            waits_for=waits_for,
+            duration_ms=duration_ms,
+        )
+
+    @property
+    def _transactions(self) -> Sequence[Transaction]:
+        return [part.transaction for part in self._parts]
 
     def _prepare(self, part: tuple[TableCommit, Rebase]) -> Attempt:
         return part[0].committer.prepare(part[0].transaction, part[1].base)

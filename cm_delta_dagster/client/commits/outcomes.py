@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import CommitOutcome, Ratified, RatifiedTogether, VersionTaken
-from cm_delta_dagster.client.commits.backoff import attempts
+from cm_delta_dagster.client.backoff import attempts
 from cm_delta_dagster.client.commits.proposal import PreparedCommit
 from cm_delta_dagster.client.commits.put_if_absent import create_commit, ratified_commits, record_commit
 from cm_delta_dagster.client.settings import ClientSettings

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.client.commits.changed_partitions import feed_tags
+from cm_delta_dagster.client.commits.context import ENGINE_INFO
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -78,8 +79,8 @@ def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, ru
         metadata=metadata,
         protocol=protocol,
         sha256=digest_of(data),
-        approval_id=transaction.approval_id,
-        lease_token=transaction.context.lease_token,
+        hold_id=transaction.hold_id,
+        lease_token=transaction.lease_token,
         content_to_check=data,
         published_version=rules.published_version if mode is not CommitMode.PUT_IF_ABSENT else None,
     )
@@ -104,7 +105,7 @@ def _changed_definition(actions: Sequence[Action], base: Snapshot) -> tuple[Meta
 
 def summary_of(transaction: Transaction, base: Snapshot, in_commit_timestamp: int) -> CommitSummary:
     """The entry of the catalog's feed for ``transaction`` on ``base``, with the changed partitions where they are known and few."""
-    tags = dict(transaction.context.tags)
+    tags = dict(transaction.tags)
     partitions = transaction.changed_partitions()
     if partitions is not None:
         tags |= feed_tags(partitions)
@@ -115,7 +116,7 @@ def summary_of(transaction: Transaction, base: Snapshot, in_commit_timestamp: in
         data_change=transaction.data_change,
         metrics=dict(transaction.metrics),
         tags=tags,
-        engine_info=transaction.context.engine_info,
+        engine_info=ENGINE_INFO,
         user_metadata=transaction.context.user_metadata,
         counts=transaction.counts_after(base),
     )

@@ -36,6 +36,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
@@ -44,7 +45,12 @@ _log = logging.getLogger(__name__)
 
 
 def ratified_commits(
-    catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
+    coordinator: CommitCoordinator,
+    store: Store,
+    *,
+    table_id: str,
+    location: str,
+    content_from_version: int | None = None,
 ) -> RatifiedCommits:
     """The catalog's answer, after it has recorded every commit that it did not know.
 
@@ -57,7 +63,7 @@ def ratified_commits(
         CorruptLogError: a file above the catalog's latest version is no commit that could have been made.
         TableNotFoundError: unknown or dropped table.
     """
-    answer = catalog.get_ratified_commits(table_id, content_from_version=content_from_version)
+    answer = coordinator.get_ratified_commits(table_id, content_from_version=content_from_version)
     if answer.commit_policy.through_catalog:
         return answer
     version = answer.latest_version
@@ -66,7 +72,7 @@ def ratified_commits(
             break
         version += 1
         try:
-            catalog.record_published(table_id, found_proposal(version, data))
+            coordinator.record_published(table_id, found_proposal(version, data))
         except (CorruptLogError, CommitRejectedError) as error:
             raise CorruptLogError(
                 f"{published_source(location, version).location} is a commit file after the latest version that the catalog "
@@ -75,7 +81,7 @@ def ratified_commits(
             ) from error
     if version == answer.latest_version:
         return answer
-    return catalog.get_ratified_commits(table_id, content_from_version=content_from_version)
+    return coordinator.get_ratified_commits(table_id, content_from_version=content_from_version)
 
 
 def _has_released(store: Store, location: str, version: int) -> bool:
@@ -115,7 +121,13 @@ def create_commit(store: Store, *, location: str, proposal: CommitProposal, data
 
 
 def record_commit(
-    catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, proposal: CommitProposal, follows_ms: int
+    coordinator: CommitCoordinator,
+    store: Store,
+    *,
+    table_id: str,
+    location: str,
+    proposal: CommitProposal,
+    follows_ms: int,
 ) -> CommitOutcome:
     """Have the catalog record a commit that was created, which is valid even if the catalog does not answer.
 
@@ -130,7 +142,7 @@ def record_commit(
         StorageError: the file could not be deleted.
     """
     try:
-        outcome = catalog.record_published(table_id, proposal)
+        outcome = coordinator.record_published(table_id, proposal)
     except CatalogUnavailableError as error:
         if not _is_next(store, location, proposal.version, follows_ms):
             raise CommitStateUnknownError(
@@ -192,20 +204,29 @@ def _read_next(store: Store, location: str, version: int) -> bytes | None:
 
 
 def found_proposal(version: int, data: bytes) -> CommitProposal:
-    """The proposal of a commit found in storage; its changed partitions are unknown.
+    """The proposal of a commit found in storage, as :func:`proposal_of`. Raises CorruptLogError if it cannot be read, too."""
+    return proposal_of(commit_json.decode_commit(data, version=version), data)
 
-    It carries metadata and protocol only if the commit sets them, and the commit time as the time of the file. Raises
-    CorruptLogError if it is not a commit of a catalog-managed table.
+
+def proposal_of(commit: CommitActions, data: bytes) -> CommitProposal:
+    """The proposal of a commit of another writer, put-if-absent; its changed partitions are unknown.
+
+    It carries metadata and protocol only if the commit sets them, and the commit time as the time of the file.
+
+    Args:
+        data: the bytes of the commit.
+
+    Raises:
+        CorruptLogError: it is not a commit of a catalog-managed table.
     """
-    commit = commit_json.decode_commit(data, version=version)
     info = commit.commit_info
     if info is None or not info.txn_id or info.in_commit_timestamp is None:
         raise CorruptLogError(
             "It has no commitInfo with txnId and inCommitTimestamp, which every commit of a catalog-managed table must have."
         )
     return CommitProposal(
-        version=version,
-        file_name=log_files.commit_file_name(version),
+        version=commit.version,
+        file_name=log_files.commit_file_name(commit.version),
         file_size=len(data),
         file_modification_time=info.in_commit_timestamp,
         mode=CommitMode.PUT_IF_ABSENT,

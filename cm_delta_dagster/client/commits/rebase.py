@@ -13,11 +13,12 @@ from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
-from cm_delta_dagster.client.snapshots.snapshot import advance
+from cm_delta_dagster.client.snapshots.snapshot import advance, changes_data
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitConflictError,
     CorruptLogError,
+    HoldOutdatedError,
     ObjectNotFoundError,
     StorageError,
     UnsupportedFeatureError,
@@ -35,6 +36,7 @@ class Rebase:
     Args:
         threads: number of winners read concurrently.
         on_winners: called with winners, oldest first, and the published version that the catalog returned with them.
+        audited_version: the version that the commit would have become when its result was checked; None if nothing was checked.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Rebase:
         store: Store,
         threads: int,
         on_winners: Callable[[Sequence[CommitActions], int], None],
+        audited_version: int | None = None,
     ) -> None:
         self.base = transaction.snapshot
         self.winners: list[CommitActions] = []
@@ -60,6 +63,7 @@ class Rebase:
             threads=threads,
         )
         self._on_winners = on_winners
+        self._audited_version = audited_version
 
     def catch_up(self) -> None:
         """Rebase over commits that were made during a wait, since a proposal without them would be refused.
@@ -67,23 +71,35 @@ class Rebase:
         If catalog or storage do not answer, nothing happens; the proposal handles that. Raises as :meth:`apply`.
         """
         base = self.base
-        start, table_id = base.version + 1, base.table_id
         try:
-            known = (
-                self._coordinator.get_ratified_commits(table_id, start=start, content_from_version=start)
-                if base.commit_policy.through_catalog
-                else ratified_commits(
-                    self._coordinator,
-                    self._store,
-                    table_id=table_id,
-                    location=base.location,
-                    content_from_version=start,
-                )
-            )
+            known = self._known_from(base.version + 1)
         except (CatalogUnavailableError, StorageError):
             return
         policy_changed = base.commit_policy.through_catalog and not known.commit_policy.through_catalog
-        if not policy_changed and known.latest_version >= start:
+        if not policy_changed:
+            self._follow(known)
+
+    def follow_latest(self) -> None:
+        """Rebase over all commits that were made so far, to see what the commit would give now.
+
+        Raises as :meth:`apply`, also if the catalog does not answer.
+        """
+        self._follow(self._known_from(self.base.version + 1))
+
+    def _known_from(self, start: int) -> RatifiedCommits:
+        base = self.base
+        if base.commit_policy.through_catalog:
+            return self._coordinator.get_ratified_commits(base.table_id, start=start, content_from_version=start)
+        return ratified_commits(
+            self._coordinator,
+            self._store,
+            table_id=base.table_id,
+            location=base.location,
+            content_from_version=start,
+        )
+
+    def _follow(self, known: RatifiedCommits) -> None:
+        if known.latest_version > self.base.version:
             self.apply(replace(known, commits=(*known.cached_commits, *known.commits), cached_commits=()))
 
     def apply(self, ratified: RatifiedCommits) -> None:
@@ -94,6 +110,7 @@ class Rebase:
 
         Raises:
             CommitConflictError: a winner conflicts with the transaction.
+            HoldOutdatedError: a winner changed rows after the result of the transaction was checked.
             CorruptLogError: a winner cannot be read or understood.
             StorageError, CatalogUnavailableError: there was no answer; nothing was proposed.
         """
@@ -111,12 +128,22 @@ class Rebase:
                     kind=str(conflict.kind.value),
                     winning_version=winner.version,
                 )
+            self._check_audited(winner)
             pending = following(pending, winner)
         self.base = replace(
             advance(base, winners, published_version=ratified.published_version), commit_policy=ratified.commit_policy
         )
         self.winners += winners
         self.winner_records.update((commit.version, commit) for commit in ratified.commits)
+
+    def _check_audited(self, winner: CommitActions) -> None:
+        audited = self._audited_version
+        if audited is not None and winner.version >= audited and changes_data(winner):
+            raise HoldOutdatedError(
+                f"{self._transaction.operation} on {self.base.identifier} was checked as version {audited}, and version "
+                f"{winner.version} ({describe(winner)}) has changed rows since. Nothing was committed; the hold stays. Check "
+                "the held state again, and ratify it then."
+            )
 
     def _read(self, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:
         base = self.base

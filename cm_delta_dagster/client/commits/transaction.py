@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import ENGINE_INFO, NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.table_counts import counts_after
 from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -28,6 +28,7 @@ from cm_delta_dagster.protocol.actions.actions import (
     Protocol,
     RemoveFile,
     SetTransaction,
+    TransactionGroup,
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
@@ -95,7 +96,7 @@ class Transaction:
         committer: Committer,
         operation: str,
         parameters: Mapping[str, str] | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
     ) -> None:
         check_writable(snapshot.protocol, snapshot.identifier)
         self.snapshot = snapshot
@@ -109,8 +110,12 @@ class Transaction:
         """Whether new metadata define the columns again, so that identity columns begin at their start."""
         self.used_row_ids = -1
         """The highest row id of added files that bring their own ids."""
-        self.approval_id: str | None = None
-        """The request whose approval lets this commit pass."""
+        self.hold_id: str | None = None
+        """The hold that the ratification of this commit closes."""
+        self.lease_token: int | None = None
+        """Fencing token of the maintenance lease under which the commit is made; it is refused if that lease has ended."""
+        self.group: TransactionGroup | None = None
+        """The transaction over several tables that the next attempt is a part of; each attempt has another one."""
         self.txn_id = str(uuid.uuid4())
         self._committer = committer
         self._reads: list[Predicate] = []
@@ -265,6 +270,11 @@ class Transaction:
         return IsolationLevel(self.snapshot.properties.isolation_level)
 
     @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags of ``commitInfo`` that the commit feed shows too."""
+        return self.context.tags if self.group is None else {**self.context.tags, **self.group.tags}
+
+    @property
     def transactions(self) -> Mapping[str, SetTransaction]:
         return self._transactions
 
@@ -305,7 +315,7 @@ class Transaction:
         """
         version = base.version + 1
         adds, domains = self._adds, dict(self._domains)
-        tags = dict(self.context.tags)
+        tags = dict(self.tags)
         if row_tracking.assigns_ids(self._protocol or base.protocol, self._metadata or base.metadata):
             before = row_tracking.known_high_water_mark(base.domains)
             used = max(before, self._used_row_ids(base))
@@ -324,9 +334,10 @@ class Transaction:
             read_version=base.version,
             isolation_level=str(self.isolation.value),
             is_blind_append=self.is_blind_append,
-            engine_info=self.context.engine_info,
+            engine_info=ENGINE_INFO,
             user_metadata=self.context.user_metadata,
             tags=tags or None,
+            extra=dict(self.context.custom_metadata),
         )
         actions: list[Action] = [info]
         if self._protocol is not None:
@@ -335,7 +346,8 @@ class Transaction:
             actions.append(self._metadata_at(base, version=version, timestamp_ms=in_commit_timestamp))
         actions += self._transactions.values()
         actions += domains.values()
-        # A commit can wait for days, for an approval or the end of a transaction: files are removed when it is made.
+        actions += [] if self.group is None else [self.group]
+        # A commit can wait for days, in a hold or for the end of a transaction: files are removed when it is made.
         actions += [replace(file, deletion_timestamp=in_commit_timestamp) for file in self._removes]
         actions += adds
         actions += self._changes

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicate_json import decode_predicate, encode_predicate
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -31,7 +31,7 @@ class TransactionIntent:
     operation: str
     parameters: Mapping[str, str] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
-    context: CommitContext
+    context: CommitProperties
     read_version: int
     reads: tuple[Predicate, ...] = ()
     reads_whole_table: bool = False
@@ -48,7 +48,8 @@ class TransactionIntent:
         context = {
             "tags": dict(self.context.tags),
             "user_metadata": self.context.user_metadata,
-            "engine_info": self.context.engine_info,
+            "custom_metadata": dict(self.context.custom_metadata),
+            "max_commit_retries": self.context.max_commit_retries,
         }
         reads = [encode_predicate(predicate) for predicate in self.reads]
         return json.dumps({**fields, "context": context, "reads": reads})
@@ -59,13 +60,15 @@ class TransactionIntent:
         try:
             value: dict[str, Any] = json.loads(text)
             lists: dict[str, Any] = {name: tuple(value.pop(name)) for name in ("noted", "updated", "domains")}
-            context = CommitContext(**value.pop("context"))
+            context = value.pop("context")
+            context.pop("engine_info", None)  # That of the earlier release that kept the commit.
+            properties = CommitProperties(**context)
             reads = tuple(decode_predicate(predicate) for predicate in value.pop("reads"))
-            return cls(**value, **lists, context=context, reads=reads)
+            return cls(**value, **lists, context=properties, reads=reads)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidArgumentError(
-                f"What a commit that waits for an approval has read cannot be understood ({error!r}); it was kept by another "
-                "release of this package. Nothing was committed. Reject it, and run the write again."
+                f"What a held commit has read cannot be understood ({error!r}); it was kept by another "
+                "release of this package. Nothing was committed. Discard or reject it, and run the write again."
             ) from error
 
 

@@ -46,7 +46,7 @@ class HookServices:
     """What the hooks of one table need of its client.
 
     Attributes:
-        delay_seconds: delay of asynchronous work (``ClientSettings.publish_delay_seconds``); 0 for none.
+        delay_seconds: delay of asynchronous work (``ClientSettings.publish_delay``); 0 for none.
         compact: compacts the table of that name; None if the client cannot.
     """
 

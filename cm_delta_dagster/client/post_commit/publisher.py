@@ -8,6 +8,8 @@ them.
 from collections.abc import Callable, Mapping, Sequence
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.client.backoff import attempts_without_jitter
+from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source, ratified_source
 from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, ObjectAlreadyExistsError
@@ -16,6 +18,9 @@ from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.remedies import ChooseHistory
 from cm_delta_dagster.storage.store import Store
+
+_LOOKS = 8
+"""How often a file that is being written is read: over about two and a half seconds, as the waits double."""
 
 
 def publish_commits(
@@ -36,7 +41,8 @@ def publish_commits(
         The versions published or found published, ascending.
 
     Raises:
-        CorruptLogError: a staged file differs from the ratified commit, or a published one does.
+        CorruptLogError: a staged file differs from the ratified commit, or a published one does; one that is a beginning of it only
+            after a wait.
         CatalogBehindStorageError: that content is another commit of a catalog; the table has two histories.
         StorageError: a commit could not be copied; earlier ones were reported, later ones were not tried.
     """
@@ -61,14 +67,34 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
     try:
         store.write_if_absent(target, data, within=log_files.log_directory(location))
     except ObjectAlreadyExistsError as error:
-        existing = store.read(target)
+        existing = _read_finished(store, target, data)
         if existing != data:
+            if data.startswith(existing):
+                raise CorruptLogError(
+                    f"{target} has the first {len(existing)} of {len(data)} bytes of version {version}, and no more came while "
+                    "this client waited: a program that published the version seems to have been ended meanwhile. Readers of the "
+                    "catalog see the ratified commit, whose content is kept in its staged file or in the catalog. Move that file "
+                    "away and publish again."
+                ) from error
             _refuse_fork(target, version, existing)
             raise CorruptLogError(
                 f"{target} was there before version {version} was published and is not what the catalog ratified: another program "
                 "wrote to the log by its path. Readers of the catalog see the ratified commit, whose content is kept in its "
                 "staged file or in the catalog. Move that file away and publish again."
             ) from error
+
+
+def _read_finished(store: Store, target: str, data: bytes) -> bytes:
+    """The content of the file; while it is a beginning of ``data``, it is read again a few times.
+
+    Another publisher, such as DuckDB, creates the file and then writes it, so that it can be seen before it is complete.
+    """
+    existing = b""
+    for _ in attempts_without_jitter(ClientSettings(), _LOOKS):
+        existing = store.read(target)
+        if existing == data or not data.startswith(existing):
+            break
+    return existing
 
 
 def _refuse_fork(target: str, version: int, existing: bytes) -> None:

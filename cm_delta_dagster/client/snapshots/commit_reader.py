@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, compress, repeat
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import (
@@ -35,7 +36,7 @@ from cm_delta_dagster.protocol.log.log_segment import (
     PublishedCommit,
     StagedCommit,
 )
-from cm_delta_dagster.remedies import CheckTable, RepairTable, advice
+from cm_delta_dagster.remedies import CheckTable, RepairTable
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.store import Store
 
@@ -67,17 +68,17 @@ class CommitRecords(typing.Protocol):
 
 
 class CatalogRecords:
-    """Implements :class:`CommitRecords` for a table of ``catalog``."""
+    """Implements :class:`CommitRecords` for a table of ``coordinator``."""
 
-    def __init__(self, catalog: CommitCoordinator, table_id: str) -> None:
-        self._catalog = catalog
+    def __init__(self, coordinator: CommitCoordinator, table_id: str) -> None:
+        self._coordinator = coordinator
         self._table_id = table_id
 
     def digests(self, start: int, end: int) -> Mapping[int, str]:
-        return self._catalog.commit_digests(self._table_id, start=start, end=end)
+        return self._coordinator.commit_digests(self._table_id, start=start, end=end)
 
     def records(self, start: int, end: int) -> Sequence[RatifiedCommit]:
-        return self._catalog.commit_records(self._table_id, start=start, end=end)
+        return self._coordinator.commit_records(self._table_id, start=start, end=end)
 
 
 class _ParsedCommits:

@@ -5,9 +5,9 @@ files that are derived from them, ``check_log`` the log as a whole, ``check_file
 ``check_table`` calls them in order. ``repair_plan`` selects repairs, ``repairs`` carries them out, ``doctor`` is the operation.
 """
 
-from cm_delta_dagster.operations.doctor.doctor import DoctorReport, doctor, plan_repair
+from cm_delta_dagster.operations.doctor.doctor import apply_repair, doctor, plan_repair, repair_table
 from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
-from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep
+from cm_delta_dagster.operations.doctor.repair_plan import DoctorReport, RepairPlan, RepairStep
 
 __all__ = [
     "Depth",
@@ -18,6 +18,8 @@ __all__ = [
     "RepairPlan",
     "RepairStep",
     "Severity",
+    "apply_repair",
     "doctor",
     "plan_repair",
+    "repair_table",
 ]

@@ -7,7 +7,7 @@ Compares the catalog's record of each commit with every copy of it. The result i
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cm_delta_dagster import remedies
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.table import Table
@@ -22,7 +22,7 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
 )
 from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
-from cm_delta_dagster.operations.doctor.take_back import advice, plan_take_back
+from cm_delta_dagster.operations.doctor.take_back import plan_take_back, take_back_advice
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
@@ -50,7 +50,7 @@ def add_unusable(findings: Findings, table: Table, commit: CheckedCommit, messag
     repair = None
     if record is not None and commit.data is not None:
         superseding = plan_take_back(commit.data, record)
-        message += advice(table.identifier, version, superseding)
+        message += take_back_advice(table.identifier, version, superseding)
         repair = None if superseding is None else Repair.TAKE_BACK
     findings.add(Severity.ERROR, problem, f"version {version}", message, version, repair)
 
@@ -215,7 +215,7 @@ class CommitCheck:
                 f"it is another commit (txnId {foreign}) than the one that the catalog ratified as version {version} "
                 f"(txnId {record.txn_id}): the table has two histories, as after the catalog was restored from a backup. "
                 f"Readers of the catalog see the ratified one. "
-                f"{remedies.advice(ChooseHistory(table=str(self._table.identifier)))}",
+                f"{advice(ChooseHistory(table=str(self._table.identifier)))}",
                 version,
             )
             return
@@ -252,7 +252,7 @@ class CommitCheck:
                 f"version {version}",
                 f"neither {record.file_name} nor another intact copy of the ratified commit exists; restore that file to "
                 "_delta_log/_staged_commits from a backup."
-                + ("" if superseding is None else advice(self._table.identifier, version, superseding)),
+                + ("" if superseding is None else take_back_advice(self._table.identifier, version, superseding)),
                 version,
                 None if superseding is None else Repair.TAKE_BACK,
             )

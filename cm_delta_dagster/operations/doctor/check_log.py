@@ -5,7 +5,7 @@ Changes nothing.
 
 from collections.abc import Iterable
 
-from cm_delta_dagster import remedies
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.log_reader import load_state, storage_missing
 from cm_delta_dagster.client.table import Table
@@ -22,7 +22,7 @@ from cm_delta_dagster.operations.doctor.check_state import differing_parts
 from cm_delta_dagster.operations.doctor.commit_copies import read_copies, read_or_none
 from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Repair, Severity, text_of
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
-from cm_delta_dagster.operations.doctor.take_back import advice, plan_take_back
+from cm_delta_dagster.operations.doctor.take_back import plan_take_back, take_back_advice
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import last_checkpoint, log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
@@ -68,7 +68,7 @@ def as_readers_load(table: Table, seen: Observation, findings: Findings) -> Tabl
             data = None if record is None else _ratified_bytes(table, seen, record)
             if record is not None and data is not None:
                 superseding = plan_take_back(data, record)
-                message += advice(table.identifier, record.version, superseding)
+                message += take_back_advice(table.identifier, record.version, superseding)
                 repair = None if superseding is None else Repair.TAKE_BACK
         where = "the latest version" if repair is None else f"version {version}"
         findings.add(Severity.ERROR, Problem.UNREADABLE, where, message, version, repair)
@@ -92,7 +92,7 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             where=f"versions {first} to {last}" if last > first else f"version {first}",
             message=f"the log holds commits that continue the table, and the catalog's latest version is {seen.latest_after}: "
             "the catalog is older than its storage, as after it was restored from a backup. Readers of the catalog do not see "
-            f"these commits. {remedies.advice(RecoverTable(table=str(table.identifier)))}",
+            f"these commits. {advice(RecoverTable(table=str(table.identifier)))}",
             version=first,
         )
     unconnected = _commits_above(table, seen).difference(chain)
@@ -104,7 +104,7 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             + (" and others" if len(unconnected) > _SHOWN else ""),
             message=f"these commits are above the catalog's latest version {seen.latest_after} and do not directly follow it: the "
             "catalog is older than its storage, and the commits in between were removed by log cleanup or lost. "
-            f"{remedies.advice(RecoverTable(table=str(table.identifier)))}",
+            f"{advice(RecoverTable(table=str(table.identifier)))}",
             version=min(unconnected),
         )
     for name, version in above.items():

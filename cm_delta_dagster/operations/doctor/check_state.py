@@ -15,7 +15,7 @@ version at which the log has two histories, derived files are not checked, since
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from cm_delta_dagster import remedies
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.checkpoint_reader import read_checkpoint
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
@@ -298,7 +298,7 @@ class StateCheck:
             further = (
                 f"its staged file {staged} exists. A recovery of the table describes the commit and sets it aside, so that vacuum "
                 "keeps its data files; a repair of this file does so too. "
-                f"{remedies.advice(RecoverTable(table=str(self._table.identifier)))}"
+                f"{advice(RecoverTable(table=str(self._table.identifier)))}"
             )
         self._add(
             Severity.ERROR,

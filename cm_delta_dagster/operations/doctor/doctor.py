@@ -7,95 +7,84 @@ every file that it replaces. The exception is a commit that no reader can use: w
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import ReportProgress
 from cm_delta_dagster.operations.doctor.check_table import CheckedTable, check_table
 from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, text_of
-from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep, make_plan
+from cm_delta_dagster.operations.doctor.repair_plan import DoctorReport, RepairPlan, RepairStep, make_plan
 from cm_delta_dagster.operations.doctor.repairs import Repairs
-from cm_delta_dagster.remedies import RepeatWithOption
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DoctorReport:
-    """The result of one check; after repairs, of the check that follows them.
+def doctor(table: Table, *, depth: Depth = Depth.LISTING, progress: ReportProgress | None = None) -> DoctorReport:
+    """Check a table; changes nothing.
 
-    Attributes:
-        version: latest version in the catalog.
-        num_commits: commits whose bytes were compared with the catalog's record.
-        num_files: data files and deletion vectors of the latest version whose existence was checked.
-        num_files_read: data files whose footer was read.
-        num_files_without_row_count: of these, files without a row count in the log.
-        findings: by severity, errors first.
-        plan: the repairs for the findings.
-        repaired: findings that were repaired.
-        failed: repairs that failed, and why.
+    The check reads every commit and rebuilds every version, so its time grows with the length of the log. It also works on a
+    table that cannot be loaded and needs no permission. Other clients can read and write meanwhile.
+
+    Args:
+        depth: whether footers and deletion vectors of the data files are read.
+        progress: called with the number of data files read and the total, while they are read.
+
+    Raises:
+        TableNotFoundError: the table was dropped.
+        StorageError, CatalogError: a request to storage or catalog failed.
     """
-
-    identifier: str
-    table_id: str
-    location: str
-    version: int
-    published_version: int
-    num_commits: int
-    num_files: int
-    findings: tuple[Finding, ...]
-    plan: RepairPlan
-    num_files_read: int = 0
-    num_files_without_row_count: int = 0
-    repaired: tuple[Finding, ...] = ()
-    failed: tuple[str, ...] = ()
-
-    @property
-    def healthy(self) -> bool:
-        """Whether there is no finding of severity ERROR."""
-        return all(finding.severity is not Severity.ERROR for finding in self.findings)
-
-    @property
-    def repairable(self) -> tuple[Finding, ...]:
-        """Findings that have a step in the plan."""
-        return tuple(step.finding for step in self.plan.steps)
+    check = check_table(table, depth=depth, progress=progress)
+    return _report(table, check, make_plan(table, check))
 
 
-def doctor(
+def repair_table(
     table: Table,
     *,
-    repair: bool = False,
     take_back: Collection[int] = (),
     depth: Depth = Depth.LISTING,
     progress: ReportProgress | None = None,
     on_plan: Callable[[RepairPlan], None] | None = None,
 ) -> DoctorReport:
-    """Check a table; with ``repair``, carry out the plan of repairs and check again.
+    """Check a table, carry out the plan of repairs, and check again.
 
-    The check reads every commit and rebuilds every version, so its time grows with the length of the log. It also works on a
-    table that cannot be loaded and needs no permission; a repair needs permission to write the kind of file that it writes.
-    Other clients can read and write meanwhile.
+    A repair needs permission to write the kind of file that it writes.
 
     Args:
         take_back: versions whose commits no reader can use, and that an owner of the table consents to take back. Their finding
             says what is taken back. Other findings are never repaired in this way.
-        depth: whether footers and deletion vectors of the data files are read.
-        progress: called with the number of data files read and the total, while they are read.
         on_plan: called with the plan before the first repair.
 
     Raises:
-        InvalidArgumentError: ``take_back`` names a version that has no such finding, or is given without ``repair``.
-        TableNotFoundError: the table was dropped.
-        StorageError, CatalogError: a request to storage or catalog failed.
+        InvalidArgumentError: ``take_back`` names a version that has no such finding.
+        CmDeltaError: as :func:`doctor`.
     """
     check = check_table(table, depth=depth, progress=progress)
     plan = make_plan(table, check, take_back=take_back)
-    _check_consent(table, plan, take_back, repair=repair)
-    if not repair:
-        return _report(table, check, plan)
+    _check_consent(table, plan, take_back)
     if on_plan is not None:
         on_plan(plan)
+    return _repaired(table, check, plan, depth=depth, progress=progress)
+
+
+def apply_repair(table: Table, plan: RepairPlan) -> DoctorReport:
+    """Carry out the steps of ``plan`` whose finding is still there, and check again. Raises as :func:`repair_table`.
+
+    A commit that is taken back is followed by the repair of what is derived from the commits, as the plan cannot know it before.
+    """
+    check = check_table(table, depth=Depth.LISTING)
+    now = make_plan(table, check, take_back=plan.taken_back)
+    return _repaired(table, check, replace(now, steps=tuple(step for step in now.steps if step in plan.steps)))
+
+
+def _repaired(
+    table: Table,
+    check: CheckedTable,
+    plan: RepairPlan,
+    *,
+    depth: Depth = Depth.LISTING,
+    progress: ReportProgress | None = None,
+) -> DoctorReport:
     if not plan.steps:
         return _report(table, check, plan)
     repaired: list[Finding] = []
@@ -128,14 +117,9 @@ def _carry_out(
             failed.append(f"{step.finding.where}: {text_of(error, table.identifier)}")
 
 
-def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int], *, repair: bool) -> None:
+def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int]) -> None:
     """Refuse a consent that does not match a finding."""
-    if take_back and not repair:
-        raise InvalidArgumentError(
-            "To take back a version is a repair, and no repair was asked for. Nothing was changed."
-        ).with_remedy(RepeatWithOption(option="repair"))
-    planned = {step.finding.version for step in plan.steps if step.repair is Repair.TAKE_BACK}
-    wrong = sorted(version for version in take_back if version not in planned)
+    wrong = sorted(version for version in take_back if version not in plan.taken_back)
     if wrong:
         raise InvalidArgumentError(
             f"The commit of version {wrong[0]} of {table.identifier} cannot be taken back: that is only for a commit that no "
@@ -144,9 +128,9 @@ def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int], *
 
 
 def plan_repair(table: Table, *, take_back: Collection[int] = ()) -> RepairPlan:
-    """Return the repairs that :func:`doctor` would carry out; changes nothing. Raises the same errors."""
+    """Return the repairs that :func:`repair_table` would carry out; changes nothing. Raises the same errors."""
     plan = make_plan(table, check_table(table, depth=Depth.LISTING), take_back=take_back)
-    _check_consent(table, plan, take_back, repair=True)
+    _check_consent(table, plan, take_back)
     return plan
 
 

@@ -11,6 +11,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.doctor.check_table import CheckedTable
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.protocol.log import log_files
 
 PERMISSIONS = {
@@ -75,7 +76,7 @@ class RepairStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairPlan:
+class RepairPlan(Plan["DoctorReport"]):
     """The repairs of one table.
 
     Attributes:
@@ -89,8 +90,54 @@ class RepairPlan:
     steps: tuple[RepairStep, ...]
     untouched: tuple[Finding, ...]
 
+    @property
+    def taken_back(self) -> frozenset[int | None]:
+        """Versions whose commits are taken back."""
+        return frozenset(step.finding.version for step in self.steps if step.repair is Repair.TAKE_BACK)
 
-def make_plan(table: Table, check: CheckedTable, *, take_back: Collection[int] = ()) -> RepairPlan:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorReport:
+    """The result of one check; after repairs, of the check that follows them.
+
+    Attributes:
+        version: latest version in the catalog.
+        num_commits: commits whose bytes were compared with the catalog's record.
+        num_files: data files and deletion vectors of the latest version whose existence was checked.
+        num_files_read: data files whose footer was read.
+        num_files_without_row_count: of these, files without a row count in the log.
+        findings: by severity, errors first.
+        plan: the repairs for the findings.
+        repaired: findings that were repaired.
+        failed: repairs that failed, and why.
+    """
+
+    identifier: str
+    table_id: str
+    location: str
+    version: int
+    published_version: int
+    num_commits: int
+    num_files: int
+    findings: tuple[Finding, ...]
+    plan: RepairPlan
+    num_files_read: int = 0
+    num_files_without_row_count: int = 0
+    repaired: tuple[Finding, ...] = ()
+    failed: tuple[str, ...] = ()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is no finding of severity ERROR."""
+        return all(finding.severity is not Severity.ERROR for finding in self.findings)
+
+    @property
+    def repairable(self) -> tuple[Finding, ...]:
+        """Findings that have a step in the plan."""
+        return tuple(step.finding for step in self.plan.steps)
+
+
+def make_plan(table: Table, check: CheckedTable, *, take_back: Collection[int | None] = ()) -> RepairPlan:
     """Derive the plan from the findings. Does no I/O.
 
     Args:

@@ -8,7 +8,7 @@ published file is written last: in between, readers find a published file that i
 import uuid
 from collections.abc import Mapping
 
-from cm_delta_dagster import remedies
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES, CommitProposal, CommitSummary, RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of, published_source
@@ -44,14 +44,14 @@ def plan_take_back(data: bytes | None, record: RatifiedCommit) -> SupersedingCom
         return None
 
 
-def advice(table: object, version: int, commit: SupersedingCommit | None) -> str:
+def take_back_advice(table: object, version: int, commit: SupersedingCommit | None) -> str:
     """What an owner can do, for the message of a finding; begins with a space."""
     if commit is None:
         return " Restore the table from a backup."
     return (
         f" Versions below {version} can be read. If the commit is taken back, its file is set aside, and its version gets another "
         f"commit, which leaves out or changes: {commit.summary}. {commit.num_kept} of its other actions stay. "
-        f"{remedies.advice(TakeBackCommit(table=str(table), version=version))}"
+        f"{advice(TakeBackCommit(table=str(table), version=version))}"
     )
 
 

@@ -13,8 +13,9 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.durations import milliseconds_of, span_text
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance import (
     BY_DEFAULT,
@@ -24,9 +25,10 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceDecision,
     MaintenanceKind,
 )
+from cm_delta_dagster.catalog.maintenance_decisions import verdict_text
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.clock import seconds_since_boot
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogError,
@@ -36,7 +38,6 @@ from cm_delta_dagster.errors import (
     MaintenanceNotPermittedError,
     RetentionTooShortError,
 )
-from cm_delta_dagster.operations.maintenance.sizes import span_text
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.remedies import AllowMaintenance
 
@@ -64,7 +65,8 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
         raise MaintenanceNotPermittedError(
             f"{kind.value} on {table.identifier} is not permitted, whatever the maintenance rules say: {decision.reason}"
         )
-    because = f" ({decision.reason})" if decision.reason else ""
+    has_reason = decision.reason not in ("", verdict_text(decision.decided_by, allowed=False))
+    because = f" ({decision.reason})" if has_reason else ""
     if decision.decided_by == BY_DEFAULT:
         rule = f"no rule allows it, and by default {kind.value} is denied on catalog-managed tables{because}"
     else:
@@ -76,7 +78,7 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
 
 def check_retention(table: Table, decision: MaintenanceDecision, retention_ms: int) -> None:
     """Refuse a run whose retention is shorter than the rules of the catalog demand. Raises RetentionTooShortError."""
-    least_ms = decision.min_retention_ms
+    least_ms = None if decision.min_retention is None else milliseconds_of(decision.min_retention)
     if least_ms is not None and retention_ms < least_ms:
         raise RetentionTooShortError(
             f"{decision.kind.value} on {table.identifier} with a retention of {span_text(retention_ms)} was refused: the rules of "
@@ -121,7 +123,7 @@ class MaintenanceLease:
     then.
 
     Attributes:
-        token: fencing token of the lease, for :class:`CommitContext`.
+        token: fencing token of the lease, for :attr:`Transaction.lease_token`.
     """
 
     def __init__(self, target: LeaseTarget, kind: MaintenanceKind, *, owner: str, duration_ms: int) -> None:
@@ -158,9 +160,9 @@ class MaintenanceLease:
                 self._confirmed = asked
             self._refuse_if_lost()
 
-    def carried_by(self, context: CommitContext) -> CommitContext:
-        """The context for a commit that the catalog refuses unless the lease is still held."""
-        return replace(context, lease_token=self.token)
+    def fence(self, transaction: Transaction) -> None:
+        """Let the catalog refuse the commit of ``transaction`` unless the lease is still held."""
+        transaction.lease_token = self.token
 
     def acquire(self) -> None:
         """Acquire the lease. Raises MaintenanceInProgressError if another run holds a lease on the table."""
@@ -240,7 +242,7 @@ def maintenance_lease(
         identifier=table.identifier,
         table_id=table.table_id,
         leases=table.services.leases,
-        duration_ms=table.services.settings.maintenance_lease_ms,
+        duration_ms=milliseconds_of(table.services.settings.maintenance_lease),
     )
     with held_lease(target, kind, owner=owner, duration_ms=duration_ms) as lease:
         yield lease

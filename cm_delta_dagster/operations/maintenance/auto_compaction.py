@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES
 from cm_delta_dagster.client.post_commit.compaction_hook import MAX_FILE_BYTES, SMALL_FILE_BYTES, compactable_files
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, MaintenanceInProgressError
@@ -17,7 +17,7 @@ from cm_delta_dagster.operations.maintenance.arrangement import arrangement_of, 
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, apply_plan
 from cm_delta_dagster.operations.maintenance.packing import pack
-from cm_delta_dagster.operations.maintenance.partition_filter import stored_partitions
+from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def auto_compact(table: Table, *, spark: SparkSession) -> OptimizeResult:
     """
     require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
-        return apply_plan(table, plan_auto_compaction(table), spark=spark, lease=lease, context=NO_CONTEXT)
+        return apply_plan(table, plan_auto_compaction(table), spark=spark, lease=lease, context=NO_PROPERTIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ the table by its features (protocol heading "V2 Checkpoint Table Feature").
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.held_commits import held_versions, staged_files_of_held
 from cm_delta_dagster.operations.maintenance.log_obstacles import (
     NOTHING_KEPT,
     KeptLog,
@@ -31,7 +32,7 @@ from cm_delta_dagster.operations.maintenance.log_obstacles import (
     kept_by_protection,
     kept_by_retention,
 )
-from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.log import checkpoint_reading, log_files
@@ -54,7 +55,7 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanLogPlan:
+class CleanLogPlan(Plan["CleanLogResult"]):
     """What :func:`clean_log` would delete.
 
     Attributes:
@@ -124,10 +125,13 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
     listing = _list(table)
     ratified = table.ratified()
     # The catalog may still return a staged commit of a published version. Readers then read the staged file.
-    served = {commit.file_name for commit in ratified.commits} | staged_files_of_parked(table)
+    served = {commit.file_name for commit in ratified.commits} | staged_files_of_held(table)
     retention_ms = snapshot.properties.log_retention_ms
     limit = cut_off_timestamp(now_ms, retention_ms)
-    commits = _published(listing.names, ratified.published_version)
+    needed_from = min(held_versions(table.services, table.table_id), default=ratified.published_version)
+    published = _published(listing.names, ratified.published_version)
+    # The version on which a held commit was made stays readable, so that what follows it cannot be the oldest version.
+    commits = [version for version in published if version <= needed_from]
     expired = _newest_expired(table, commits, limit)
     if not expired:
         oldest = None if not commits else (commits[0], _commit_timestamp(table, commits[0]))
@@ -167,11 +171,25 @@ def clean_log(table: Table) -> CleanLogResult:
         RetentionTooShortError: the rules of the catalog demand a longer retention than the table has; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
+    return _clean(table, None)
+
+
+def apply_clean_log(table: Table, plan: CleanLogPlan) -> CleanLogResult:
+    """Delete the files of ``plan`` that may still be deleted. Raises as :func:`clean_log`.
+
+    The plan is compared with one that is made now, so that a longer retention or a damaged checkpoint keeps files.
+    """
+    return _clean(table, plan)
+
+
+def _clean(table: Table, planned: CleanLogPlan | None) -> CleanLogResult:
     table.refuse_if_behind()
     decision = require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     check_retention(table, decision, table.snapshot().properties.log_retention_ms)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_log(table)
+        if planned is not None:
+            plan = _limited(plan, planned)
         check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         _copy_checkpoint(table, plan)
         _delete(table, log_files.log_directory(table.location), plan.log_names, lease)
@@ -187,6 +205,28 @@ def clean_log(table: Table) -> CleanLogResult:
         num_sidecars=len(sidecars),
         num_bytes=plan.num_bytes,
         kept=plan.kept,
+    )
+
+
+def _limited(now: CleanLogPlan, planned: CleanLogPlan) -> CleanLogPlan:
+    """The plan ``now``, limited to the files of ``planned``. The older of the two oldest versions stays readable."""
+
+    def both(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+        allowed = frozenset(others)
+        return tuple(name for name in names if name in allowed)
+
+    if now.oldest_version is None or planned.oldest_version is None:
+        return CleanLogPlan(oldest_version=None, kept=now.kept if now.oldest_version is None else planned.kept)
+    oldest = min((now, planned), key=lambda plan: plan.oldest_version or 0)
+    log_names = both(now.log_names, planned.log_names)
+    return replace(
+        now,
+        oldest_version=oldest.oldest_version,
+        log_names=log_names,
+        staged_names=both(now.staged_names, planned.staged_names),
+        sidecar_names=both(now.sidecar_names, planned.sidecar_names),
+        num_bytes=planned.num_bytes,
+        copied_checkpoint=oldest.copied_checkpoint if log_names else None,
     )
 
 

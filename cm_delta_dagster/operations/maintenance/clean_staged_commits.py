@@ -1,20 +1,23 @@
 """Delete staged commit files that no client needs (protocol heading "Metadata Cleanup").
 
 A commit leaves its staged file behind, and each lost commit attempt leaves another. A staged file of a published version is a
-copy or a lost attempt. A staged file of a later version may still be ratified and is never deleted, nor is that of a commit that
-waits for an approval.
+copy or a lost attempt. A staged file of a later version may still be ratified and is never deleted, nor is that of a held
+commit.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
+from cm_delta_dagster.catalog.durations import milliseconds_of
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
-from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
+from cm_delta_dagster.operations.maintenance.held_commits import staged_files_of_held
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import orphaned_staged_commits
@@ -25,11 +28,12 @@ SAFETY_AGE_MS = 24 * 60 * 60 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CleanStagedCommitsPlan:
+class CleanStagedCommitsPlan(Plan["CleanStagedCommitsResult"]):
     """The staged files that :func:`clean_staged_commits` would delete: names in ``_staged_commits``, and their total size."""
 
     names: tuple[str, ...]
     num_bytes: int
+    safety_age: timedelta = timedelta(milliseconds=SAFETY_AGE_MS)
 
     @property
     def num_files(self) -> int:
@@ -65,14 +69,16 @@ def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_M
     ratified = table.ratified()
     names = orphaned_staged_commits(
         [(status.name, status.modification_time) for status in staged],
-        ratified_names={commit.file_name for commit in ratified.commits} | staged_files_of_parked(table),
+        ratified_names={commit.file_name for commit in ratified.commits} | staged_files_of_held(table),
         published_version=ratified.published_version,
         now_ms=table.services.now_ms(),
         safety_age_ms=safety_age_ms,
     )
     names = _with_published_copy(table, names)
     sizes = {status.name: status.size for status in staged}
-    return CleanStagedCommitsPlan(names=names, num_bytes=sum(sizes[name] for name in names))
+    return CleanStagedCommitsPlan(
+        names=names, num_bytes=sum(sizes[name] for name in names), safety_age=timedelta(milliseconds=safety_age_ms)
+    )
 
 
 def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) -> CleanStagedCommitsResult:
@@ -85,10 +91,22 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
         MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
+    return _clean(table, None, safety_age_ms=safety_age_ms)
+
+
+def apply_clean_staged_commits(table: Table, plan: CleanStagedCommitsPlan) -> CleanStagedCommitsResult:
+    """Delete the files of ``plan`` that may still be deleted. Raises as :func:`clean_staged_commits`."""
+    return _clean(table, plan, safety_age_ms=milliseconds_of(plan.safety_age))
+
+
+def _clean(table: Table, planned: CleanStagedCommitsPlan | None, *, safety_age_ms: int) -> CleanStagedCommitsResult:
     table.refuse_if_behind()
     decision = require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
+        if planned is not None:
+            names = frozenset(planned.names)
+            plan = replace(plan, names=tuple(name for name in plan.names if name in names), num_bytes=planned.num_bytes)
         check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         directory = log_files.staged_commits_directory(table.location)
         for name in plan.names:

@@ -12,13 +12,14 @@ import pyarrow as pa
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.log_reader import load_state
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, ObjectNotFoundError, VacuumRefusedError
 from cm_delta_dagster.operations.maintenance.authorization import MaintenanceLease, maintenance_lease
+from cm_delta_dagster.operations.maintenance.held_commits import held_versions
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
@@ -34,9 +35,9 @@ class SourceLeases:
     def __init__(self, leases: tuple[MaintenanceLease, ...]) -> None:
         self._leases = leases
 
-    def carried_by(self, context: CommitContext) -> CommitContext:
-        """The context for a commit to the table itself, refused unless its lease is still held."""
-        return self._leases[0].carried_by(context)
+    def fence(self, transaction: Transaction) -> None:
+        """Let the catalog refuse the commit of ``transaction``, to the table itself, unless its lease is still held."""
+        self._leases[0].fence(transaction)
 
     def check(self) -> None:
         """Call before the commit. Raises MaintenanceInProgressError if a lease expired or was lost."""
@@ -100,14 +101,24 @@ def files_of_clones(table: Table, *, now_ms: int) -> frozenset[str]:
 
 def _files_of(table: Table, clone: RelatedTable, *, now_ms: int) -> set[str]:
     state, unpublished = _dropped(table, clone) if clone.state is not None else _active(table, clone)
+    keys = _files_of_held(table, clone, state.version, unpublished)
     retention_ms = TableProperties(state.metadata.configuration).deleted_file_retention_ms
     tombstones = cleanup.unexpired_tombstones(state.files.removes, now_ms=now_ms, retention_ms=retention_ms)
-    keys = _keys(clone.location, state.files.adds) | _keys(clone.location, tombstones)
+    keys |= _keys(clone.location, state.files.adds) | _keys(clone.location, tombstones)
     # A checkpoint may have dropped tombstones, by a shorter retention of that time.
     reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
     sources = commit_sources(clone.location, start=0, end=state.version, ratified=unpublished)
     for commit in _recent_commits(reader, sources, since_ms=now_ms - retention_ms):
         keys |= _keys(clone.location, commit.removes)
+    return keys
+
+
+def _files_of_held(table: Table, clone: RelatedTable, latest: int, unpublished: Sequence[RatifiedCommit]) -> set[str]:
+    """Keys of the files of the versions on which the held commits of a clone were made."""
+    keys: set[str] = set()
+    reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
+    for version in held_versions(table.services, clone.table_id) - {latest}:
+        keys |= _keys(clone.location, load_state(reader, version=version, ratified=unpublished).state.files.adds)
     return keys
 
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cm_delta_dagster.operations.maintenance.sizes import span_text
+from cm_delta_dagster.advice import advice
+from cm_delta_dagster.catalog.durations import span_text
 from cm_delta_dagster.protocol.log.cleanup import next_cut_off
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
-from cm_delta_dagster.remedies import CheckTable, advice
+from cm_delta_dagster.remedies import CheckTable
 
 
 class LogObstacle(StrEnum):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -43,8 +43,9 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.packing import PACKED_TAG, pack
-from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
+from cm_delta_dagster.operations.maintenance.rewritten_partitions import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.maintenance.row_counts import rows_by_partition
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.writing.table_files import (
     hidden_columns,
     kept_row_ids,
@@ -94,7 +95,7 @@ class OptimizeOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OptimizePlan:
+class OptimizePlan(Plan["OptimizeResult"]):
     """Which files OPTIMIZE would rewrite.
 
     Attributes:
@@ -218,7 +219,7 @@ def optimize(
     min_size: int | None = None,
     z_order_by: str | Sequence[str] = (),
     full: bool = False,
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> OptimizeResult:
     """Rewrite small files into few large files, in one commit that changes no row. Arguments as in :func:`plan_optimize`.
 
@@ -241,15 +242,16 @@ def optimize(
 
 
 def apply_plan(
-    table: Table, plan: OptimizePlan, *, spark: SparkSession, lease: MaintenanceLease, context: CommitContext
+    table: Table, plan: OptimizePlan, *, spark: SparkSession, lease: MaintenanceLease, context: CommitProperties
 ) -> OptimizeResult:
     """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
     if not plan.bins and plan.definition is None:
         return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
     check_writable(plan.snapshot.protocol, plan.snapshot.identifier)
     transaction = table.start_transaction(
-        plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=lease.carried_by(context)
+        plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=context
     )
+    lease.fence(transaction)
     written: list[WrittenFiles] = []
     try:
         _rewrite(table, plan, spark, written)

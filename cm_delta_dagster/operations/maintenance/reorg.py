@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
 from cm_delta_dagster.operations.maintenance.optimize import TARGET_SIZE, OptimizePlan, OptimizeResult, apply_plan
 from cm_delta_dagster.operations.maintenance.packing import pack
-from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
+from cm_delta_dagster.operations.maintenance.rewritten_partitions import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
@@ -56,7 +56,7 @@ def reorg(
     *,
     spark: SparkSession,
     where: Predicate | str | None = None,
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> OptimizeResult:
     """Rewrite the files that have deleted rows or dropped columns, in one commit that changes no row.
 

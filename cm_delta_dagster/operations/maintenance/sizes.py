@@ -1,7 +1,6 @@
-"""Format sizes and durations for people. Interfaces for programs use bytes and milliseconds."""
+"""Format sizes for people. Interfaces for programs use bytes."""
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
-_SPANS = ((24 * 60 * 60 * 1000, "day"), (60 * 60 * 1000, "hour"), (60 * 1000, "minute"))
 
 
 def size_text(num_bytes: int) -> str:
@@ -15,11 +14,3 @@ def size_text(num_bytes: int) -> str:
         if size < 1023.95 or unit == _UNITS[-1]:
             break
     return f"{size:,.1f} {unit}"
-
-
-def span_text(span_ms: int) -> str:
-    """Format a duration: ``7 days`` for 604800000 ms. Uses days, hours or minutes if they give a whole number, else seconds."""
-    for length, name in _SPANS:
-        if span_ms >= length and span_ms % length == 0:
-            return f"{span_ms // length:,} {name}{'' if span_ms == length else 's'}"
-    return f"{span_ms / 1000:g} seconds"

@@ -8,13 +8,14 @@ the table name, also through links. Symbolic links in the table are not followed
 import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cm_delta_dagster.catalog.durations import milliseconds_of
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.client.post_commit.checkpoint_writer import refuse_contradiction
@@ -31,14 +32,15 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.clone_files import files_of_clones
-from cm_delta_dagster.operations.maintenance.parked_commits import files_of_parked
+from cm_delta_dagster.operations.maintenance.held_commits import files_of_held
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import cleanup, log_files
-from cm_delta_dagster.remedies import RepeatWithOption
+from cm_delta_dagster.remedies import IgnoreRetention
 from cm_delta_dagster.storage.other_names import named_otherwise
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
@@ -50,30 +52,24 @@ _DELETES_PER_BATCH = 1000
 _DELETE_THREADS = 16
 
 
-class RetentionCheck(StrEnum):
-    """Whether a retention shorter than that of the table is refused."""
-
-    ENFORCED = "enforced"
-    OFF = "off"
-    """Dangerous: with a short retention, vacuum deletes files that running readers and writers use."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VacuumPlan:
+class VacuumPlan(Plan["VacuumResult"]):
     """What :func:`vacuum` would delete.
 
     Attributes:
         version: the version whose files and tombstones are kept.
-        retention_ms: files that are younger, or were removed within this time, are kept.
+        retention: files that are younger, or were removed within this time, are kept.
         paths: decoded paths relative to the table root, in order. One that ends with a slash is an empty object that stands for
             the directory of a write, as Spark's clients of object stores leave it.
         num_bytes: total size of the files in bytes.
+        is_forced: whether the retention may be shorter than that of the table.
     """
 
     version: int
-    retention_ms: int
+    retention: timedelta
     paths: tuple[str, ...]
     num_bytes: int
+    is_forced: bool = False
 
     @property
     def num_files(self) -> int:
@@ -85,40 +81,31 @@ class VacuumResult:
     """What was deleted. ``num_bytes`` is that of the plan; ``num_files`` excludes files that a later commit added again."""
 
     version: int
-    retention_ms: int
+    retention: timedelta
     num_files: int
     num_bytes: int
 
 
-def plan_vacuum(
-    table: Table,
-    *,
-    retention_ms: int | None = None,
-    retention_check: RetentionCheck = RetentionCheck.ENFORCED,
-) -> VacuumPlan:
+def plan_vacuum(table: Table, *, retention_ms: int | None = None, force: bool = False) -> VacuumPlan:
     """List the files that no version within the retention needs: the dry run of :func:`vacuum`. It needs no permission.
 
     Args:
         retention_ms: milliseconds for which removed files are kept; by default the table property
             ``delta.deletedFileRetentionDuration``.
-        retention_check: whether a retention shorter than that of the table is refused.
+        force: allow a retention shorter than that of the table. Dangerous: vacuum then deletes files that running readers and
+            writers use.
 
     Raises:
-        RetentionTooShortError: the retention is shorter than that of the table, and the check is enforced.
+        RetentionTooShortError: the retention is shorter than that of the table.
         InvalidArgumentError: the retention is negative or not a whole number.
         UnsupportedFeatureError: the table needs a writer feature that this client does not support.
         CorruptLogError: the state of the table contradicts the checksum of its version.
         VacuumRefusedError: a shallow clone of the table cannot be loaded, so that its files are not known.
     """
-    return _drafted(table, retention_ms, retention_check).plan
+    return _drafted(table, retention_ms, force).plan
 
 
-def vacuum(
-    table: Table,
-    *,
-    retention_ms: int | None = None,
-    retention_check: RetentionCheck = RetentionCheck.ENFORCED,
-) -> VacuumResult:
+def vacuum(table: Table, *, retention_ms: int | None = None, force: bool = False) -> VacuumResult:
     """Delete the files that no version within the retention needs. Arguments and errors as in :func:`plan_vacuum`.
 
     Raises:
@@ -128,20 +115,38 @@ def vacuum(
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
         StorageError: a file could not be deleted; run vacuum again to continue.
     """
+    return _vacuum(table, None, retention_ms=retention_ms, force=force)
+
+
+def apply_vacuum(table: Table, plan: VacuumPlan) -> VacuumResult:
+    """Delete the files of ``plan``, without those that have become needed: by a commit, a clone, a longer retention.
+
+    The table is listed again for that; other files than those of the plan are never deleted. Raises as :func:`vacuum`.
+    """
+    return _vacuum(table, plan, retention_ms=milliseconds_of(plan.retention), force=plan.is_forced)
+
+
+def _vacuum(table: Table, planned: VacuumPlan | None, *, retention_ms: int | None, force: bool) -> VacuumResult:
     table.refuse_if_behind()
     decision = require_permission(table, MaintenanceKind.DATA_CLEANUP)
-    check_retention(table, decision, _retention(_checked_snapshot(table), retention_ms, retention_check))
+    check_retention(table, decision, _retention(_checked_snapshot(table), retention_ms, force))
     with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as lease:
         # Who creates a clone holds the lease until it is registered: a clone that is still reserved now has failed.
         table.services.registry.abandon_clones(table.table_id)
-        draft = _drafted(table, retention_ms, retention_check)
+        draft = _drafted(table, retention_ms, force)
+        if planned is not None:
+            draft = replace(draft, plan=_still_unneeded(planned, draft.plan))
         plan = draft.plan
-        check_retention(table, decision, plan.retention_ms)
+        check_retention(table, decision, milliseconds_of(plan.retention))
         check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         deleted = _delete(table, draft, lease)
-    return VacuumResult(
-        version=plan.version, retention_ms=plan.retention_ms, num_files=deleted, num_bytes=plan.num_bytes
-    )
+    return VacuumResult(version=plan.version, retention=plan.retention, num_files=deleted, num_bytes=plan.num_bytes)
+
+
+def _still_unneeded(planned: VacuumPlan, now: VacuumPlan) -> VacuumPlan:
+    """The plan ``now``, limited to the files that were planned."""
+    unneeded = frozenset(now.paths)
+    return replace(now, paths=tuple(path for path in planned.paths if path in unneeded), num_bytes=planned.num_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,9 +157,9 @@ class _DraftPlan:
     needed: pa.Array
 
 
-def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionCheck) -> _DraftPlan:
+def _drafted(table: Table, retention_ms: int | None, force: bool) -> _DraftPlan:
     # Checked before the listing and again after it: the listing takes long, and the protocol may change meanwhile.
-    kept_ms = _retention(_checked_snapshot(table), retention_ms, retention_check)
+    kept_ms = _retention(_checked_snapshot(table), retention_ms, force)
     if kept_ms == 0:
         _log.warning(
             "VACUUM of %s has a retention of 0: it deletes files that running readers and time travel still need, and files that "
@@ -164,11 +169,11 @@ def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionC
         )
     now_ms = table.services.now_ms()
     files, linked = _list_files(table)
-    parked = files_of_parked(table)
+    held_files = files_of_held(table)
     # This snapshot includes the commits made during the listing, so their files are kept.
     snapshot = _checked_snapshot(table)
     refuse_contradiction(table.store, snapshot)
-    _retention(snapshot, kept_ms, retention_check)
+    _retention(snapshot, kept_ms, force)
     removes = _protecting_removes(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
     unexpired = cleanup.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
     needed = cleanup.needed_files(
@@ -177,7 +182,7 @@ def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionC
         tombstones=unexpired,
         deletion_vector_files=vector_files(table.location, snapshot.files)
         | vector_files(table.location, unexpired)
-        | parked
+        | held_files
         | files_set_aside(table)
         | files_of_clones(table, now_ms=now_ms)
         | linked,
@@ -185,9 +190,10 @@ def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionC
     unreferenced = _unreferenced(snapshot, table.services.stores, files, needed, now_ms=now_ms, retention_ms=kept_ms)
     plan = VacuumPlan(
         version=snapshot.version,
-        retention_ms=kept_ms,
+        retention=timedelta(milliseconds=kept_ms),
         paths=unreferenced.paths,
         num_bytes=unreferenced.size_bytes,
+        is_forced=force,
     )
     return _DraftPlan(plan=plan, needed=needed)
 
@@ -217,18 +223,18 @@ def _checked_snapshot(table: Table) -> Snapshot:
     return snapshot
 
 
-def _retention(snapshot: Snapshot, requested_ms: int | None, check: RetentionCheck) -> int:
+def _retention(snapshot: Snapshot, requested_ms: int | None, force: bool) -> int:
     of_table_ms = snapshot.properties.deleted_file_retention_ms
     if requested_ms is None:
         return of_table_ms
     check_milliseconds(requested_ms, name="retention_ms")
-    if requested_ms < of_table_ms and check is RetentionCheck.ENFORCED:
+    if requested_ms < of_table_ms and not force:
         raise RetentionTooShortError(
             f"VACUUM of {snapshot.identifier} with a retention of {requested_ms / _DAY_MS:g} days was refused: the table "
             f"keeps removed files for {of_table_ms / _DAY_MS:g} days (delta.deletedFileRetentionDuration), and a shorter "
             "retention may break running readers and writers and time travel. Nothing was deleted. Use at least that "
-            "retention, or change the table property. If no client uses the table, the retention need not be checked."
-        ).with_remedy(RepeatWithOption(option="retention_check", value=RetentionCheck.OFF.value))
+            "retention, or change the table property."
+        ).with_remedy(IgnoreRetention(table=str(snapshot.identifier)))
     return requested_ms
 
 

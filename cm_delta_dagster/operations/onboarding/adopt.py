@@ -13,9 +13,9 @@ from dataclasses import replace
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.tables import RecordedDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.client.backoff import attempts, attempts_without_jitter
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.backoff import attempts, attempts_without_jitter
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.proposal import ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import create_commit, found_proposal
 from cm_delta_dagster.client.commits.transaction import Transaction
@@ -34,6 +34,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.onboarding.adopt_plan import (
     ADOPTED_BY_TAG,
     AdoptDraft,
+    AdoptPlan,
     AdoptState,
     draft_adoption,
 )
@@ -58,11 +59,16 @@ def adopt(
     location: str,
     identifier: TableIdentifier | str,
     folder: FolderOptions = NO_OPTIONS,
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
+    planned: AdoptPlan | None = None,
 ) -> Table:
     """Bring the table at ``location`` under the catalog, under the name ``identifier``. A repeated call completes what is missing.
 
+    Args:
+        planned: a plan for these arguments. Without one, commits of other writers meanwhile are adopted too.
+
     Raises:
+        RecoveryError: the location does not have what it had when the plan was made; nothing was changed.
         CmDeltaError: as :func:`plan_adopt`; nothing was changed.
         StoreNotSupportedError: the store cannot create a file exclusively; nothing was changed.
         CommitRetriesExceededError: other writers committed before each attempt; nothing was changed.
@@ -70,7 +76,7 @@ def adopt(
     """
     name, settings = TableIdentifier.of(identifier), client.settings
     for _ in attempts(settings, settings.max_commit_attempts):
-        draft = draft_adoption(client, location, name, folder)
+        draft = draft_adoption(client, location, name, folder, planned=planned)
         plan = draft.plan
         if plan.state is AdoptState.ADOPTED:
             if draft.sources:  # The tables whose files it names may have been adopted since.
@@ -108,7 +114,7 @@ class _Unused:
         raise AssertionError("not reached")
 
 
-def _commit(client: DeltaClient, draft: AdoptDraft, snapshot: Snapshot, context: CommitContext) -> bool:
+def _commit(client: DeltaClient, draft: AdoptDraft, snapshot: Snapshot, context: CommitProperties) -> bool:
     """Create the commit that makes the table catalog-managed. Returns False if another writer has made that version."""
     assert draft.protocol is not None and draft.metadata is not None
     tags = {**context.tags, ADOPTED_BY_TAG: client.registry.identity().catalog_id}

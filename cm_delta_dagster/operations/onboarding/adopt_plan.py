@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -28,6 +29,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     has_parquet_files,
     read_folder,
 )
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.table_places import source_locations
 from cm_delta_dagster.operations.tables.external_location import (
     overlapping_tables,
@@ -71,7 +73,7 @@ class AdoptState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdoptPlan:
+class AdoptPlan(Plan[Any]):
     """What :func:`adopt` would do with the table at a location.
 
     Attributes:
@@ -80,6 +82,8 @@ class AdoptPlan:
         num_files, num_bytes: live data files. They stay as they are.
         added_features: what the commit adds to the protocol.
         properties: what the commit sets; the enablement properties of in-commit timestamps come with them.
+
+    Its ``apply`` returns the table, as the class of the entry point.
     """
 
     name: str
@@ -162,10 +166,41 @@ class AdoptDraft:
     sources: frozenset[str] = frozenset()
 
 
-def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions) -> AdoptDraft:
-    """Check what is at the location, and prepare the commit. Raises as :func:`plan_adopt`."""
+def draft_adoption(
+    client: DeltaClient,
+    location: str,
+    name: TableIdentifier,
+    folder: FolderOptions,
+    *,
+    planned: AdoptPlan | None = None,
+) -> AdoptDraft:
+    """Check what is at the location, and prepare the commit.
+
+    Args:
+        planned: a plan that was made before. A table that it brings under the catalog gets the id of the plan.
+
+    Raises:
+        RecoveryError: the location does not have what it had when the plan was made; nothing was changed.
+        CmDeltaError: as :func:`plan_adopt`.
+    """
+    table_id = str(uuid.uuid4()) if planned is None else planned.table_id
+    draft = _drafted(client, location, name, folder, table_id)
+    if planned is None or draft.plan == planned:
+        return draft
+    is_begun = draft.plan.state in (AdoptState.UNFINISHED, AdoptState.ADOPTED) and draft.plan.table_id == table_id
+    if not is_begun:
+        raise RecoveryError(
+            f"{planned.location} was not adopted: it has changed since the plan was made. Nothing was changed. Stop its writers, "
+            "and make a new plan."
+        )
+    return draft
+
+
+def _drafted(
+    client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions, table_id: str
+) -> AdoptDraft:
     at = absolute_location(location).rstrip("/")
-    client.recovery.check_adoption(name)
+    client.recovery.check_adoption(name, location=at)
     refuse_other_warehouse(client, at, not_done="Nothing was adopted")
     table = open_path_table(client.stores, at)
     try:
@@ -173,14 +208,13 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
     except CatalogManagedAccessError as error:
         return _managed_draft(client, table, name, error)
     except TableNotFoundError as error:
-        return _folder_draft(client, at, name, folder, error)
+        return _folder_draft(client, at, name, folder, error, table_id=table_id)
     _refuse_taken(client, name, at)
     refuse_part_of_table(table.store, at, not_done="Nothing was adopted")
     folder.refuse_for_delta_table(at)
     _refuse_managed_elsewhere(snapshot)
     check_writable(snapshot.protocol, at)
     _check_newest(table, snapshot)
-    table_id = str(uuid.uuid4())
     protocol = with_features(snapshot.protocol, (CATALOG_MANAGED,))
     properties = required_properties(table_id)
     metadata = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, **properties})
@@ -208,7 +242,13 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
 
 
 def _folder_draft(
-    client: DeltaClient, location: str, name: TableIdentifier, options: FolderOptions, absent: TableNotFoundError
+    client: DeltaClient,
+    location: str,
+    name: TableIdentifier,
+    options: FolderOptions,
+    absent: TableNotFoundError,
+    *,
+    table_id: str,
 ) -> AdoptDraft:
     """The draft for Parquet files without a log. Raises TableNotFoundError if there are none."""
     store = client.stores.store_for(location)
@@ -226,7 +266,7 @@ def _folder_draft(
         name=str(name),
         location=location,
         state=AdoptState.PARQUET_FOLDER,
-        table_id=str(uuid.uuid4()),
+        table_id=table_id,
         version=-1,
         num_files=files.num_files,
         num_bytes=files.num_bytes,

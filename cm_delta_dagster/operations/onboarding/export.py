@@ -20,6 +20,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectAlreadyExistsError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.tables.external_location import overlapping_tables
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Metadata, Protocol
@@ -42,7 +43,7 @@ _PLAIN = Protocol(min_reader_version=1, min_writer_version=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportPlan:
+class ExportPlan(Plan["ExportPlan"]):
     """What :func:`export` writes.
 
     Attributes:
@@ -86,7 +87,26 @@ def export(client: DeltaClient, table: Table, *, target: str) -> ExportPlan:
     Raises:
         CmDeltaError: as :func:`plan_export`; nothing was written.
     """
-    draft = _draft(client, table, target)
+    return _write(client, _draft(client, table, target))
+
+
+def apply_export(client: DeltaClient, table: Table, plan: ExportPlan) -> ExportPlan:
+    """Write the version of the table that ``plan`` names, also if there are later ones.
+
+    Raises:
+        RecoveryError: the export has another latest version than when the plan was made; nothing was written.
+        CmDeltaError: as :func:`plan_export`; nothing was written.
+    """
+    draft = _draft(client, table, plan.target, version=plan.version)
+    if draft.plan != plan:
+        raise RecoveryError(
+            f"{plan.name} was not exported: the export at {plan.target} has changed since the plan was made. Nothing was written. "
+            "Make a new plan."
+        )
+    return _write(client, draft)
+
+
+def _write(client: DeltaClient, draft: _ExportDraft) -> ExportPlan:
     plan = draft.plan
     if plan.target_version is None:
         return plan
@@ -102,7 +122,7 @@ def export(client: DeltaClient, table: Table, *, target: str) -> ExportPlan:
     return plan
 
 
-def _draft(client: DeltaClient, table: Table, target: str) -> _ExportDraft:
+def _draft(client: DeltaClient, table: Table, target: str, *, version: int | None = None) -> _ExportDraft:
     at = absolute_location(target).rstrip("/")
     overlapping = overlapping_tables(client, at)
     if overlapping:
@@ -110,7 +130,7 @@ def _draft(client: DeltaClient, table: Table, target: str) -> _ExportDraft:
             f"{table.identifier} cannot be exported to {at}: the table {overlapping[0].identifier} is at "
             f"{overlapping[0].location}. Nothing was written. Choose a location of its own."
         )
-    source = table.snapshot()
+    source = table.snapshot(version=version)
     before = _former(client, table, at)
     adds = shallow_files(source.files, location=source.location)
     new, gone = (adds, adds.slice(0, 0)) if before is None else _difference(before, adds)
@@ -122,12 +142,12 @@ def _draft(client: DeltaClient, table: Table, target: str) -> _ExportDraft:
     if before is None or before.metadata != metadata:
         changed.append(metadata)
     is_current = before is not None and not (changed or new.num_rows or gone.num_rows)
-    version = 0 if before is None else before.version + 1
+    next_version = 0 if before is None else before.version + 1
     plan = ExportPlan(
         name=str(table.identifier),
         target=at,
         version=source.version,
-        target_version=None if is_current else version,
+        target_version=None if is_current else next_version,
         num_files=source.num_files,
         num_added_files=new.num_rows,
         num_removed_files=gone.num_rows,

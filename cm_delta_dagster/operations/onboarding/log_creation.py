@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from cm_delta_dagster.client.backoff import attempts
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.backoff import attempts
 from cm_delta_dagster.errors import CommitStateUnknownError, StorageError, StoreNotSupportedError, WriteRefusedError
 
 

@@ -14,7 +14,7 @@ import pyarrow.types as pat
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import ENGINE_INFO, CommitProperties
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.errors import (
     CmDeltaError,
@@ -153,7 +153,7 @@ def read_folder(
     )
 
 
-def convert(client: DeltaClient, folder: ParquetFolder, *, table_id: str, context: CommitContext) -> bool:
+def convert(client: DeltaClient, folder: ParquetFolder, *, table_id: str, context: CommitProperties) -> bool:
     """Create version 0 of the table. Returns False if another writer has made it.
 
     Raises:
@@ -170,9 +170,10 @@ def convert(client: DeltaClient, folder: ParquetFolder, *, table_id: str, contex
         operation_parameters={"name": str(folder.name), "partitionedBy": ", ".join(columns)},
         operation_metrics={"numConvertedFiles": str(folder.num_files), "numOutputRows": str(folder.num_rows)},
         is_blind_append=True,
-        engine_info=context.engine_info,
+        engine_info=ENGINE_INFO,
         user_metadata=context.user_metadata,
         tags=dict(context.tags),
+        extra=dict(context.custom_metadata),
     )
     definition = folder.definition.with_properties(**{TABLE_ID_KEY: table_id})
     head = encode_checked([info, definition.protocol, definition.metadata])

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.client.backoff import attempts_without_jitter
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -28,10 +28,15 @@ from cm_delta_dagster.errors import (
     StorageError,
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.tables.set_commit_mode import begin_release, set_commit_policy
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
-from cm_delta_dagster.protocol.features.feature_removal import OF_CATALOG_MANAGED, without_catalog_managed
+from cm_delta_dagster.protocol.features.feature_removal import (
+    LOST_WITHOUT_CATALOG,
+    OF_CATALOG_MANAGED,
+    without_catalog_managed,
+)
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import TABLE_MARKER_NAME
@@ -44,7 +49,7 @@ RELEASED_TAG = "cm_delta/released_table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasePlan:
+class ReleasePlan(Plan["ReleaseResult"]):
     """What :func:`release` would do.
 
     Attributes:
@@ -107,11 +112,19 @@ def plan_release(client: DeltaClient, *, identifier: TableIdentifier | str) -> R
 
 
 def release(
-    client: DeltaClient, *, identifier: TableIdentifier | str, context: CommitContext = NO_CONTEXT
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    context: CommitProperties = NO_PROPERTIES,
+    planned: ReleasePlan | None = None,
 ) -> ReleaseResult:
     """Make the table one of its path. Everything is published and checkpointed first.
 
+    Args:
+        planned: a plan for this table. Without one, commits that were made meanwhile are released too.
+
     Raises:
+        RecoveryError: the table has changed since the plan was made; nothing was changed.
         CmDeltaError: as :func:`plan_release`; nothing was changed.
         MaintenanceNotPermittedError: the policy denies CHECKPOINT.
         StoreNotSupportedError: the store cannot create a file exclusively.
@@ -119,6 +132,11 @@ def release(
         CommitStateUnknownError: storage or catalog did not answer. Release the table again.
     """
     plan = plan_release(client, identifier=identifier)
+    if planned is not None and plan != replace(planned, num_unpublished=plan.num_unpublished):
+        raise RecoveryError(
+            f"{plan.name} was not released: it has changed since the plan was made, at version {planned.version}. Nothing was "
+            "changed. Make a new plan."
+        )
     table = client.table(identifier)
     version = plan.version if plan.is_interrupted else _commit(client, table, context)
     client.wait_for_background()  # Checksums and reports of the last commits.
@@ -185,7 +203,7 @@ def _released_version(table: Table) -> int | None:
     return version if tags.get(RELEASED_TAG) == table.table_id else None
 
 
-def _commit(client: DeltaClient, table: Table, context: CommitContext) -> int:
+def _commit(client: DeltaClient, table: Table, context: CommitProperties) -> int:
     """Create the commit that drops the feature. After an error the table has its former commit mode again."""
     before = table.snapshot().commit_policy
     begin_release(table)
@@ -200,11 +218,11 @@ def _commit(client: DeltaClient, table: Table, context: CommitContext) -> int:
         raise
 
 
-def _drop_feature(table: Table, snapshot: Snapshot, context: CommitContext) -> int:
+def _drop_feature(table: Table, snapshot: Snapshot, context: CommitProperties) -> int:
     definition = without_catalog_managed(TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata))
     tags = {**context.tags, RELEASED_TAG: table.table_id}
     transaction = table.start_transaction(snapshot, operation=OPERATION, context=replace(context, tags=tags))
-    transaction.set_protocol(definition.protocol, dropped=OF_CATALOG_MANAGED)
+    transaction.set_protocol(definition.protocol, dropped=LOST_WITHOUT_CATALOG)
     transaction.set_metadata(definition.metadata)
     return transaction.commit().version
 

@@ -7,6 +7,7 @@ Spark.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import tzinfo
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.operations.arguments import as_predicate, names_table
 from cm_delta_dagster.operations.reading.table_definitions import definition_of, partitions_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.changes.change_data_feed import (
@@ -86,7 +87,7 @@ class ChangeRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableChanges:
+class ChangeFiles:
     """The files that hold the changes, oldest version first, and the table definition to read them by.
 
     Attributes:
@@ -100,7 +101,60 @@ class TableChanges:
     stopped_before: SchemaBreak | None = None
 
 
-def find_changes(table: ReadableTable, versions: ChangeRange) -> TableChanges:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChangeScan:
+    """The rows and columns of a change feed to read.
+
+    Attributes:
+        table: the table, which is asked for its storage and location only.
+        changes: the files of the versions to read.
+        columns: columns to return, in this order, found ignoring case; all for None.
+        where: condition on the rows, SQL text or a predicate value.
+    """
+
+    table: ReadableTable
+    changes: ChangeFiles
+    columns: Sequence[str] | None = None
+    where: Predicate | str | None = None
+
+    @property
+    def identifier(self) -> object:
+        """The name of the table, or its location; messages contain it."""
+        return self.table.identifier
+
+    @cached_property
+    def query(self) -> "ChangeQuery":
+        """Columns and condition, resolved. Raises InvalidArgumentError for an unknown column or an invalid condition."""
+        return change_query(self.changes, self.columns, self.where)
+
+    def in_time_zone(self, zone: tzinfo | None) -> "ChangeScan":
+        """The same scan with another time zone for times that state none."""
+        return self if zone is self.changes.time_zone else replace(self, changes=replace(self.changes, time_zone=zone))
+
+
+@names_table
+def open_changes(
+    table: ReadableTable,
+    versions: ChangeRange,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> ChangeScan:
+    """A scan of the changes of the requested versions, whose files are listed now; the rest as in :class:`ChangeScan`.
+
+    Raises:
+        VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
+        InvalidArgumentError: the range is empty or not given, change data feed was not enabled for all of it, an unknown
+            column, or ``where`` is not a condition.
+        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
+    """
+    scan = ChangeScan(table=table, changes=find_changes(table, versions), columns=columns, where=where)
+    _ = scan.query  # So that what is wrong is an error of this call.
+    return scan
+
+
+def find_changes(table: ReadableTable, versions: ChangeRange) -> ChangeFiles:
     """The files that hold all changes of the requested versions.
 
     Raises:
@@ -118,7 +172,7 @@ def find_changes(table: ReadableTable, versions: ChangeRange) -> TableChanges:
     return changes
 
 
-def find_changes_of_one_schema(table: ReadableTable, versions: ChangeRange) -> TableChanges:
+def find_changes_of_one_schema(table: ReadableTable, versions: ChangeRange) -> ChangeFiles:
     """The files that hold the changes of the requested versions, or of those before a schema that cannot represent their rows.
 
     Raises:
@@ -131,7 +185,7 @@ def find_changes_of_one_schema(table: ReadableTable, versions: ChangeRange) -> T
     latest = _newest_readable(table, versions)
     resolved = _resolve(table, versions, latest)
     if resolved is None:
-        return TableChanges(definition=definition_of(latest), parts=(), time_zone=table.time_zone)
+        return ChangeFiles(definition=definition_of(latest), parts=(), time_zone=table.time_zone)
     start, end = resolved
     commits = tuple(table.commits(start, end))
     plan = plan_changes(
@@ -145,7 +199,7 @@ def find_changes_of_one_schema(table: ReadableTable, versions: ChangeRange) -> T
     parts: list[ChangePart] = []
     for part in plan.parts:
         parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
-    return TableChanges(
+    return ChangeFiles(
         definition=plan.definition,
         parts=without_empty(parts),
         time_zone=table.time_zone,
@@ -187,7 +241,7 @@ def _definition_before(table: ReadableTable, first: LoadedCommit) -> VersionDefi
         return None
 
 
-def rows_as_inserts(snapshot: Snapshot) -> TableChanges:
+def rows_as_inserts(snapshot: Snapshot) -> ChangeFiles:
     """All rows of a version as inserts by its commit."""
     part = ChangePart(
         version=snapshot.version,
@@ -195,12 +249,12 @@ def rows_as_inserts(snapshot: Snapshot) -> TableChanges:
         change_type=ChangeType.INSERT,
         files=snapshot.files,
     )
-    return TableChanges(definition=definition_of(snapshot), parts=without_empty([part]), time_zone=snapshot.time_zone)
+    return ChangeFiles(definition=definition_of(snapshot), parts=without_empty([part]), time_zone=snapshot.time_zone)
 
 
-def no_changes(snapshot: Snapshot) -> TableChanges:
+def no_changes(snapshot: Snapshot) -> ChangeFiles:
     """No rows, with the columns of the change feed at that version."""
-    return TableChanges(definition=definition_of(snapshot), parts=(), time_zone=snapshot.time_zone)
+    return ChangeFiles(definition=definition_of(snapshot), parts=(), time_zone=snapshot.time_zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +300,7 @@ class ChangeQuery:
         )
 
 
-def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Predicate | str | None) -> ChangeQuery:
+def change_query(changes: ChangeFiles, columns: Sequence[str] | None, where: Predicate | str | None) -> ChangeQuery:
     """Resolve ``columns`` and ``where``. Raises InvalidArgumentError for an unknown column or an invalid condition."""
     definition = changes.definition
     schema = change_schema(definition.schema)

@@ -6,7 +6,7 @@ catalog has not recorded; with such a table, the versions are read until two rea
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
@@ -22,10 +22,15 @@ _MAX_READINGS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestVersion:
-    """A table and the latest version of it that a query reads."""
+    """A table and the version of it that a query reads: the latest one, or the one that the run has pinned.
+
+    Attributes:
+        pinned: the pinned version; None to read the latest one.
+    """
 
     table: Table
     ratified: RatifiedCommits
+    pinned: int | None = None
 
     @property
     def identifier(self) -> TableIdentifier:
@@ -33,11 +38,20 @@ class LatestVersion:
 
     @property
     def version(self) -> int:
-        return self.ratified.latest_version
+        return self.ratified.latest_version if self.pinned is None else self.pinned
 
     def snapshot(self) -> Snapshot:
         """The table at :attr:`version`. Raises CorruptLogError, UnsupportedFeatureError."""
+        if self.version != self.ratified.latest_version:
+            return self.table.snapshot(version=self.version)
         return self.table.snapshot_of(self.ratified)
+
+    def as_pinned(self) -> "LatestVersion":
+        """The version that the run of the client reads, which is pinned now unless the run has pinned one."""
+        pins = self.table.services.read_pins
+        if pins is None:
+            return self
+        return replace(self, pinned=pins.version_to_read(self.table.table_id, lambda: self.version))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
-from cm_delta_dagster.operations.reading.read_dataset import snapshot_dataset
+from cm_delta_dagster.operations.reading.read_dataset import read_dataset
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 
 if TYPE_CHECKING:
@@ -99,9 +100,16 @@ def to_relation(
 ) -> "DuckDBPyRelation":
     """The dataset as a relation of ``connection``, or of DuckDB's default connection. Raises EngineError without DuckDB."""
     library = import_engine("duckdb")
+    _check_connection(connection)
     raw = connection.connection if isinstance(connection, DuckDBConnection) else connection
     relation: DuckDBPyRelation = library.from_arrow(dataset) if raw is None else raw.from_arrow(dataset)
     return relation
+
+
+def _check_connection(connection: object) -> None:
+    """Raise InvalidArgumentError for a value that is not a connection of DuckDB or None."""
+    if connection is not None and not hasattr(connection, "from_arrow"):
+        raise InvalidArgumentError(f"connection is {connection!r}; give a connection of DuckDB, e.g. duckdb.connect().")
 
 
 class DuckDBConnection:
@@ -128,6 +136,7 @@ class DuckDBConnection:
     ) -> None:
         """Wrap ``connection``, or a new database in memory. Raises EngineError without DuckDB."""
         library = import_engine("duckdb")
+        _check_connection(connection)
         self.connection: DuckDBPyConnection = library.connect() if connection is None else connection
         self._load_tables = load_tables
         self._explain_unknown = explain_unknown
@@ -255,7 +264,7 @@ class DuckDBConnection:
         if view is None:
             # Unique, because several catalogs may use one connection.
             unique = f"{name}@v{snapshot.version}-{uuid.uuid4().hex[:8]}"
-            view = _View(unique, snapshot_dataset(snapshot, store=latest.table.store))
+            view = _View(unique, read_dataset(SnapshotScan(snapshot=snapshot, store=latest.table.store)))
         views[version] = view
         while len(views) > _KEPT_VERSIONS:
             self.connection.unregister(views.pop(next(iter(views))).name)

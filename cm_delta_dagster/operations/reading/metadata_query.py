@@ -4,41 +4,35 @@ Values that the log does not have exactly are unknown; the caller reads them fro
 Spark.
 """
 
-from collections.abc import Sequence
+from dataclasses import replace
 
-from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.operations.arguments import as_predicate, names_table
-from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates, metadata_aggregates
 
 
 @names_table
-def aggregate(
-    table: ReadableTable,
-    *,
-    columns: Sequence[str] = (),
-    where: Predicate | str | None = None,
-    version: int | None = None,
-) -> MetadataAggregates:
-    """The row count of the table, and the least and greatest value of ``columns``, as far as the log has them.
+def aggregate(scan: SnapshotScan) -> MetadataAggregates:
+    """The row count of a scan, and the least and greatest value of its columns, as far as the log has them.
 
-    Args:
-        columns: top-level columns.
-        where: condition on partition columns, SQL text or a predicate value; with any other condition all results are unknown.
-        version: the table at that version; the latest for None.
+    A condition on other than partition columns makes all results unknown.
 
     Raises:
-        VersionNotFoundError: no such version.
-        InvalidArgumentError: an unknown column, or ``where`` is not a condition.
+        InvalidArgumentError: ``where`` is not a condition, or row ids are among the columns.
     """
-    snapshot = table.snapshot(version=version)
+    snapshot = scan.snapshot
     return metadata_aggregates(
         snapshot.files,
-        columns,
+        snapshot.schema.names if scan.columns is None else scan.columns,
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
         mapping=snapshot.column_mapping,
-        where=as_predicate(where, snapshot.schema, zone=snapshot.time_zone),
+        where=scan.predicate,
         index=snapshot.state.files.index,
         zone=snapshot.time_zone,
     )
+
+
+def known_row_count(scan: SnapshotScan) -> int | None:
+    """The number of rows of a scan, if the log has it. Raises InvalidArgumentError as :func:`aggregate`."""
+    return aggregate(replace(scan, columns=())).num_rows

@@ -15,11 +15,9 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.reading.change_query import (
+    ChangeFiles,
     ChangeQuery,
-    ChangeRange,
-    TableChanges,
-    change_query,
-    find_changes,
+    ChangeScan,
 )
 from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
@@ -32,7 +30,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     change_file_schema,
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
+from cm_delta_dagster.protocol.predicates.predicates import conjunction
 from cm_delta_dagster.spark.expressions.conditions import check_time_zone
 from cm_delta_dagster.spark.expressions.predicates import to_column
 from cm_delta_dagster.spark.expressions.schema import quoted, to_spark
@@ -47,64 +45,38 @@ _KEY = "__cm_delta_change_file"
 
 
 @names_table
-def read_changes(
-    table: ReadableTable,
-    versions: ChangeRange,
-    *,
-    spark: SparkSession,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-) -> DataFrame:
-    """The row changes of the versions in ``versions``.
+def read_changes(scan: ChangeScan, *, spark: SparkSession) -> DataFrame:
+    """The row changes of a scan.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
     ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
 
-    Args:
-        columns: columns to return, in this order, found ignoring case; all for None.
-        where: condition on the rows, SQL text or a predicate value.
-
     Raises:
-        VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
-        InvalidArgumentError: the range is empty or not given, change data feed was not enabled for all of it, an unknown
-            column, or ``where`` is not a condition.
-        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        InvalidArgumentError: an unknown column, or ``where`` is not a condition.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also when the rows are computed.
     """
-    return scan_changes(table, find_changes(table, versions), spark=spark, columns=columns, where=where)
-
-
-def scan_changes(
-    table: ReadableTable,
-    changes: TableChanges,
-    *,
-    spark: SparkSession,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-) -> DataFrame:
-    """:func:`read_changes` for files that were found before."""
-    query = change_query(changes, columns, where)
+    query, table = scan.query, scan.table
     for part in (query.on_rows, query.on_changes):
         check_time_zone(part, query.schema, zone=query.time_zone, session=spark)
     query = replace(query, time_zone=default_zone(query.time_zone, spark))
     with spark_errors(f"reading changes of {table.identifier}"):
-        scans = _ChangeScan(spark=spark, table=table, changes=changes, query=query)
+        scans = _SparkChanges(spark=spark, table=table, changes=scan.changes, query=query)
         # The first frame of a union gives it names and metadata, so an empty one with the schema of the feed comes first.
         empty = spark.createDataFrame([], to_spark(query.schema))
         frame = reduce(DataFrame.union, scans.frames(), empty)
         predicate = conjunction(part for part in (query.on_rows, query.on_changes) if part is not None)
-        if where is not None:
+        if scan.where is not None:
             frame = frame.where(to_column(predicate, query.schema))
         return frame.select(*[F.col(quoted(item.name)) for item in query.output.fields])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _ChangeScan:
+class _SparkChanges:
     """Reads the files of a change feed with Spark."""
 
     spark: SparkSession
     table: ReadableTable
-    changes: TableChanges
+    changes: ChangeFiles
     query: ChangeQuery
 
     def frames(self) -> Iterator[DataFrame]:

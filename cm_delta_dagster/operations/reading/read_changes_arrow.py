@@ -19,11 +19,9 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.reading.change_query import (
+    ChangeFiles,
     ChangeQuery,
-    ChangeRange,
-    TableChanges,
-    change_query,
-    find_changes,
+    ChangeScan,
 )
 from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.changes.change_data_feed import (
@@ -37,61 +35,31 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     change_file_schema,
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
-from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 
 
 @names_table
-def read_changes_arrow(
-    table: ReadableTable,
-    versions: ChangeRange,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-) -> pa.Table:
-    """The row changes of the versions in ``versions``, in memory; arguments and errors are those of :func:`read_change_batches`."""
-    return read_change_batches(table, versions, columns=columns, where=where).read_all()
+def read_changes_arrow(scan: ChangeScan) -> pa.Table:
+    """The row changes of a scan, in memory; errors are those of :func:`read_change_batches`."""
+    return read_change_batches(scan).read_all()
 
 
 @names_table
-def read_change_batches(
-    table: ReadableTable,
-    versions: ChangeRange,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-) -> pa.RecordBatchReader:
-    """The row changes of the versions in ``versions``, as a stream, oldest version first.
+def read_change_batches(scan: ChangeScan) -> pa.RecordBatchReader:
+    """The row changes of a scan as a stream, oldest version first.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
     ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
 
-    Args:
-        columns: columns to return, in this order, found ignoring case; all for None.
-        where: condition on the rows, SQL text or a predicate value.
-
     Raises:
-        VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
-        InvalidArgumentError: the range is empty or not given, change data feed was not enabled for all of it, an unknown
-            column, or a condition that only Spark can evaluate.
-        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        InvalidArgumentError: an unknown column, or a condition that only Spark can evaluate.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also while the stream is read.
     """
-    return change_batches(table, find_changes(table, versions), columns=columns, where=where)
-
-
-def change_batches(
-    table: ReadableTable,
-    changes: TableChanges,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-) -> pa.RecordBatchReader:
-    """:func:`read_change_batches` for files that were found before."""
-    query = change_query(changes, columns, where)
+    query = scan.query
     on_changes = row_filter(query.on_changes, query.schema) if query.on_changes is not None else None
     result = arrow_schema(query.output)
-    return pa.RecordBatchReader.from_batches(result, _ChangeReader(table, changes, query, on_changes, result).batches())
+    reader = _ChangeReader(scan.table, scan.changes, query, on_changes, result)
+    return pa.RecordBatchReader.from_batches(result, reader.batches())
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +67,7 @@ class _ChangeReader:
     """Reads the files of a change feed; ``on_changes`` filters by change columns."""
 
     table: ReadableTable
-    changes: TableChanges
+    changes: ChangeFiles
     query: ChangeQuery
     on_changes: RowFilter | None
     result: pa.Schema

@@ -5,24 +5,21 @@ polars reads Python sources through ``register_io_source``, which passes columns
 greater than all numbers. Here polars evaluates its own condition on each batch, after the files that cannot match were skipped.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from cm_delta_dagster.arrow.implied_predicates import both, implied_predicate
-from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import UnsupportedFeatureError
-from cm_delta_dagster.operations.arguments import as_predicate, names_table
+from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.polars_expressions import PolarsPredicate
-from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches, snapshot_to_read
-from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.operations.reading.read_arrow import read_batches
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.remedies import ReadWithoutSpark
-from cm_delta_dagster.storage.store import Store
 
 if TYPE_CHECKING:
     from polars import DataFrame as PolarsDataFrame
@@ -31,59 +28,45 @@ if TYPE_CHECKING:
 else:
     PolarsDataFrame = PolarsLazyFrame = Expr = Any  # So that the hints can be evaluated without the package.
 
-__all__ = ["PolarsDataFrame", "PolarsLazyFrame", "scan_polars", "scan_snapshot_polars"]
+__all__ = ["PolarsDataFrame", "PolarsLazyFrame", "polars_frame", "scan_polars"]
 
 
 @names_table
-def scan_polars(
-    table: ReadableTable,
-    *,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-    version: int | None = None,
-    timestamp_ms: int | None = None,
-) -> PolarsLazyFrame:
-    """The rows of one version as a ``polars.LazyFrame``; arguments and errors are those of ``read_arrow``.
+def scan_polars(scan: SnapshotScan) -> PolarsLazyFrame:
+    """The rows of a scan as a ``polars.LazyFrame``; errors are those of ``read_arrow``.
 
-    The log is read now, and data files when polars collects the frame, which raises their errors.
+    Data files are read when polars collects the frame, which raises their errors.
 
     Raises:
         EngineError: polars is not installed.
         UnsupportedFeatureError: a column has a type that polars does not have (an interval of months).
     """
-    snapshot = snapshot_to_read(table, version=version, timestamp_ms=timestamp_ms)
-    return scan_snapshot_polars(snapshot, store=table.store, columns=columns, where=where)
-
-
-def scan_snapshot_polars(
-    snapshot: Snapshot,
-    *,
-    store: Store,
-    columns: Sequence[str] | None = None,
-    where: Predicate | str | None = None,
-) -> PolarsLazyFrame:
-    """:func:`scan_polars` for a given snapshot."""
     library = import_engine("polars")
     plugins = import_engine("polars", module="polars.io.plugins")
-    condition = as_predicate(where, snapshot.schema, zone=snapshot.time_zone)
-    schema = read_snapshot_batches(snapshot, store=store, columns=columns, where=condition).schema
+    schema = read_batches(scan).schema
     _check_types(schema)
-    source = _PolarsScan(polars=library, snapshot=snapshot, store=store, schema=schema, condition=condition)
+    source = _PolarsScan(polars=library, scan=scan, schema=schema)
     frame: PolarsLazyFrame = plugins.register_io_source(
         source.frames, schema=library.from_arrow(schema.empty_table()).schema, is_pure=True
     )
     return frame
 
 
+def polars_frame(rows: pa.Table) -> PolarsDataFrame:
+    """The rows as a ``polars.DataFrame``. Raises EngineError, UnsupportedFeatureError as :func:`scan_polars`."""
+    library = import_engine("polars")
+    _check_types(rows.schema)
+    frame: PolarsDataFrame = library.from_arrow(rows)
+    return frame
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PolarsScan:
-    """One version of a table, and the columns and rows of it that were asked for."""
+    """The rows of a scan, and the columns that it returns."""
 
     polars: ModuleType
-    snapshot: Snapshot
-    store: Store
+    scan: SnapshotScan
     schema: pa.Schema
-    condition: Predicate | None
 
     def frames(
         self,
@@ -104,13 +87,12 @@ class _PolarsScan:
         expression = None if parsed is None else parsed.expression
         used = set(with_columns or self.schema.names) | set(() if expression is None else expression.meta.root_names())
         implied = (
-            None if parsed is None or n_rows is not None else implied_predicate(parsed.parts, self.snapshot.schema)
+            None if parsed is None or n_rows is not None else implied_predicate(parsed.parts, self.scan.snapshot.schema)
         )
         # Rows are counted by a column.
         names = [name for name in self.schema.names if name in used] or self.schema.names[:1]
-        with read_snapshot_batches(
-            self.snapshot, store=self.store, columns=names, where=both(self.condition, implied)
-        ) as batches:
+        scan = replace(self.scan, columns=names, where=both(self.scan.predicate, implied))
+        with read_batches(scan) as batches:
             for batch in _first_rows(batches, n_rows):
                 frame: PolarsDataFrame = self.polars.from_arrow(batch)
                 if expression is not None:

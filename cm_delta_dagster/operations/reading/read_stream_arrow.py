@@ -55,10 +55,10 @@ class StreamBatch:
         return pa.concat_tables([ADD_SCHEMA.empty_table(), *(part.files for part in self.plan.parts)])
 
     def to_arrow(self) -> pa.Table:
-        """The rows in memory. Raises as :meth:`to_arrow_batches`."""
-        return self.to_arrow_batches().read_all()
+        """The rows in memory. Raises as :meth:`to_batches`."""
+        return self.to_batches().read_all()
 
-    def to_arrow_batches(self) -> pa.RecordBatchReader:
+    def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream of record batches, in the order of their commits.
 
         Raises:
@@ -72,7 +72,7 @@ class StreamBatch:
         return scan_batches(store=self.table.store, layout=layout, request=request)
 
 
-class TableStream:
+class StreamBatches:
     """The rows that are added to a table after an offset, in batches.
 
     ``for batch in stream`` reads up to the version that is the latest when the loop starts; another loop continues with later
@@ -95,7 +95,7 @@ class TableStream:
         self._where = where
 
     def __repr__(self) -> str:
-        return f"TableStream({str(self._table.identifier)!r}, {self.offset.to_json()})"
+        return f"StreamBatches({str(self._table.identifier)!r}, {self.offset.to_json()})"
 
     @property
     def offset(self) -> StreamOffset:
@@ -120,7 +120,7 @@ def stream_arrow(
     options: StreamOptions | None = None,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
-) -> TableStream:
+) -> StreamBatches:
     """The rows of the table and the rows that are added to it, each once and in the order of their commits.
 
     Rewrites that change no data emit no rows. Batches have new columns of the table from the commit on that added them.
@@ -144,4 +144,4 @@ def stream_arrow(
     # Checked here for an early error; each batch parses the condition by its own columns.
     if (predicate := as_predicate(where, state.reading.schema, zone=table.time_zone)) is not None:
         row_filter(predicate, state.reading.schema)
-    return TableStream(table, options, state, columns=stream_columns(state.reading.schema, columns), where=where)
+    return StreamBatches(table, options, state, columns=stream_columns(state.reading.schema, columns), where=where)

@@ -252,6 +252,7 @@ def _description(commit: CommitActions, info: CommitInfo, time: int) -> FoundCom
         num_added_files=commit.adds.num_rows,
         num_removed_files=commit.removes.num_rows,
         num_rows=logical_row_count(commit.adds),
+        group=commit.transaction_group,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.client.client import DeltaClient
@@ -28,7 +29,7 @@ from cm_delta_dagster.operations.recovery.start_after_cleanup import (
     start_after_cleanup,
 )
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.remedies import RelocateTables, RepairTable, advice
+from cm_delta_dagster.remedies import RelocateTables, RepairTable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.display_text import counted
+from cm_delta_dagster.protocol.actions.actions import TransactionGroup
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 
@@ -24,6 +26,7 @@ class FoundCommit:
         timestamp_ms: in-commit timestamp, epoch milliseconds.
         made_by: user, engine and run, as far as the commit names them.
         num_rows: rows of the files that it adds; None if their statistics do not say.
+        group: the transaction over several tables that it is a part of; None if it is none.
     """
 
     version: int
@@ -34,6 +37,7 @@ class FoundCommit:
     num_added_files: int
     num_removed_files: int
     num_rows: int | None
+    group: TransactionGroup | None = None
 
     def __str__(self) -> str:
         rows = "an unknown number of rows" if self.num_rows is None else counted(self.num_rows, "row")
@@ -96,6 +100,27 @@ class OvertakenCommit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionPart:
+    """A commit that a plan records as a part of a transaction over several tables.
+
+    Attributes:
+        staged_file: the staged file of the commit, if it is recorded because another commit of the transaction was ratified.
+        ratified_with: that other commit, in words.
+        missing: the other commits of the transaction that neither the catalog has nor the plan records, each with the reason.
+    """
+
+    version: int
+    transaction_id: str
+    staged_file: str = ""
+    ratified_with: str = ""
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecoveryPlan:
     """The recovery of one table of the catalog.
 
@@ -113,6 +138,7 @@ class TableRecoveryPlan:
         overtaken: commits up to ``common_version`` whose versions a restored catalog ratified again with other commits; they are
             set aside.
         missing_files: data files that the newest version needs and that do not exist, as paths in the log.
+        transactions: commits to record that are parts of transactions over several tables.
         keep: the history to keep; None if not chosen.
         problem: why the table could not be checked; it is then not changed.
     """
@@ -131,6 +157,7 @@ class TableRecoveryPlan:
     lost: tuple[LostCommit, ...] = ()
     overtaken: tuple[OvertakenCommit, ...] = ()
     missing_files: tuple[str, ...] = ()
+    transactions: tuple[TransactionPart, ...] = ()
     keep: KeptHistory | None = None
     problem: str | None = None
 
@@ -165,11 +192,12 @@ class TableRecoveryPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryPlan:
+class RecoveryPlan(Plan["RecoveryResult"]):
     """What :func:`~cm_delta_dagster.operations.recovery.recover.recover` would do now, by table.
 
     Attributes:
-        take_staged: names of staged files to record in the catalog.
+        take_staged: names of staged files to record in the catalog, also those that belong to a transaction of which another commit
+            is recorded.
     """
 
     tables: tuple[TableRecoveryPlan, ...]
@@ -240,6 +268,7 @@ def explain(plan: TableRecoveryPlan) -> tuple[str, ...]:
         )
     for staged in plan.staged:
         lines.append(staged_line(staged))
+    lines += transaction_lines(plan.transactions)
     for lost in plan.lost:
         lines.append(
             f"Lost: version {lost.version} was committed, as {lost.known_from} proves"
@@ -253,6 +282,22 @@ def explain(plan: TableRecoveryPlan) -> tuple[str, ...]:
             "appended."
         )
     return tuple(lines) or (f"{plan.identifier}: catalog and storage agree up to version {plan.catalog_version}.",)
+
+
+def transaction_lines(parts: Iterable[TransactionPart]) -> list[str]:
+    """What a plan does with transactions over several tables, as sentences: what it records for them, and what they lack."""
+    lines = [
+        f"The staged file {part.staged_file} is recorded because it was ratified together with {part.ratified_with} (transaction "
+        f"{part.transaction_id})."
+        for part in parts
+        if part.staged_file
+    ]
+    return lines + [
+        f"Incomplete: the transaction {part.transaction_id}, of which version {part.version} is recorded, also has "
+        f"{' and '.join(part.missing)}."
+        for part in parts
+        if part.missing
+    ]
 
 
 def _explain_fork(plan: TableRecoveryPlan) -> list[str]:

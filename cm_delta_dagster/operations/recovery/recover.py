@@ -7,13 +7,23 @@ version. Carrying out a plan deletes nothing: commits of a forked history that a
 """
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from cm_delta_dagster.catalog.recovery import CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
+from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum, read_hint
-from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    OperationRefusedError,
+    ProtocolError,
+    RecoveryError,
+    StorageError,
+    TableNotFoundError,
+)
 from cm_delta_dagster.operations.arguments import check_plan
 from cm_delta_dagster.operations.recovery.commit_chain import Chain
 from cm_delta_dagster.operations.recovery.compare_history import HistoryComparison, compare_history, own_file
@@ -26,6 +36,11 @@ from cm_delta_dagster.operations.recovery.plan import (
     explain,
 )
 from cm_delta_dagster.operations.recovery.set_aside import copy_aside, set_aside_directory
+from cm_delta_dagster.operations.recovery.transaction_parts import (
+    KnownCommit,
+    RecoveredHistory,
+    TransactionsOfPlan,
+)
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import ChecksumFile, parse_log_file
 
@@ -53,7 +68,7 @@ def plan_recovery(
     entries = tuple(_entries(client, tables))
     for warehouse in sorted({entry.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0] for entry in entries}):
         client.warehouse.check(warehouse)
-    plans = tuple(compare_history(client, entry, keep=keep, take_staged=take_staged).plan for entry in entries)
+    plans, with_proven = _plans(client, entries, keep, take_staged)
     offered = {staged.name: staged for table in plans for staged in table.staged}
     for name in take_staged:
         if name not in offered:
@@ -62,7 +77,73 @@ def plan_recovery(
             )
         if not offered[name].is_taken:
             raise InvalidArgumentError(f"The staged file {name} cannot be recorded: {offered[name].problem}")
-    return RecoveryPlan(tables=plans, keep=keep, take_staged=tuple(take_staged))
+    return RecoveryPlan(tables=plans, keep=keep, take_staged=with_proven)
+
+
+def _plans(
+    client: DeltaClient, entries: Collection[TableEntry], keep: KeptHistory | None, take_staged: Collection[str]
+) -> tuple[tuple[TableRecoveryPlan, ...], tuple[str, ...]]:
+    """The plans, and the staged files to record: also those that were ratified together with a commit that is recorded."""
+    known, names = _KnownCommits(client), tuple(take_staged)
+    while True:
+        plans = tuple(compare_history(client, entry, keep=keep, take_staged=names).plan for entry in entries)
+        transactions = TransactionsOfPlan(
+            histories={plan.table_id: _history(plan) for plan in plans}, known_commit=known.commit
+        )
+        proven = transactions.proven().difference(names)
+        if not proven:
+            break
+        names += tuple(sorted(proven))
+    taken = {staged.name for plan in plans for staged in plan.staged if staged.is_taken}
+    return (
+        tuple(replace(plan, transactions=transactions.parts(plan.table_id)) for plan in plans),
+        tuple(name for name in names if name in take_staged or name in taken),
+    )
+
+
+def _history(plan: TableRecoveryPlan) -> RecoveredHistory:
+    problem = plan.problem or ("its history has forked" if plan.needs_decision else "")
+    return RecoveredHistory(
+        table_id=plan.table_id,
+        name=str(plan.identifier),
+        known_version=plan.common_version,
+        recorded={commit.version: commit for commit in plan.taken},
+        staged=plan.staged,
+        problem=problem,
+    )
+
+
+class _KnownCommits:
+    """Commits that the catalog has, for their transactions; each is read once."""
+
+    def __init__(self, client: DeltaClient) -> None:
+        self._client = client
+        self._commits: dict[tuple[str, int], KnownCommit | None] = {}
+
+    def commit(self, table_id: str, version: int) -> KnownCommit | None:
+        """See ``ReadKnownCommit``."""
+        key = table_id, version
+        if key not in self._commits:
+            self._commits[key] = self._read(table_id, version)
+        return self._commits[key]
+
+    def _read(self, table_id: str, version: int) -> KnownCommit | None:
+        client = self._client
+        try:
+            entry = client.registry.load_table_by_id(table_id)
+            if version > entry.ratified.latest_version:
+                return None
+            reader = CommitReader(
+                client.stores.store_for(entry.location),
+                entry.location,
+                records=CatalogRecords(client.coordinator, table_id),
+            )
+            unpublished = entry.ratified.unpublished
+            (source,) = commit_sources(entry.location, start=version, end=version, ratified=unpublished)
+            (commit,) = reader.decode_all([source])
+        except (TableNotFoundError, OperationRefusedError, ProtocolError, StorageError):
+            return None
+        return KnownCommit(group=commit.transaction_group)
 
 
 def recover(client: DeltaClient, plan: RecoveryPlan) -> RecoveryResult:
@@ -101,7 +182,7 @@ def _recover_table(client: DeltaClient, plan: TableRecoveryPlan, whole: Recovery
         return unchanged
     entry = client.registry.load_table_by_id(plan.table_id)
     comparison = compare_history(client, entry, keep=whole.keep, take_staged=whole.take_staged)
-    if comparison.plan != plan:
+    if comparison.plan != replace(plan, transactions=()):
         raise RecoveryError(
             f"{plan.identifier} has changed since the plan was made: a writer has committed or its log was changed. The table is "
             "unchanged. Stop its writers and make a new plan."
@@ -123,8 +204,12 @@ def _recover_table(client: DeltaClient, plan: TableRecoveryPlan, whole: Recovery
         taken=tuple(commit.version for commit in plan.taken),
         latest_version=after.latest_version,
         set_aside=directory if plan.sets_aside or plan.overtaken else None,
-        warnings=explain(plan) if plan.missing_files or plan.lost else (),
+        warnings=explain(plan) if plan.missing_files or plan.lost or _is_incomplete(plan) else (),
     )
+
+
+def _is_incomplete(plan: TableRecoveryPlan) -> bool:
+    return any(part.missing for part in plan.transactions)
 
 
 def _take_in(client: DeltaClient, comparison: HistoryComparison, chain: Chain, aside: str | None) -> None:

@@ -34,6 +34,7 @@ from cm_delta_dagster.operations.recovery.log_listing import (
 )
 from cm_delta_dagster.operations.recovery.plan import RejectedCommit
 from cm_delta_dagster.operations.recovery.table_places import record_clones, record_sources
+from cm_delta_dagster.operations.recovery.transaction_parts import RecoveredHistory, TransactionsOfPlan
 from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Protocol
@@ -116,26 +117,24 @@ def _plan(
     store = client.stores.store_for(root)
     marker = read_warehouse_marker(store, root)
     names_by_location = {_below(root, location): TableIdentifier.parse(name) for location, name in names.items()}
-    tables: list[_FoundTable] = []
-    skipped: list[SkippedLog] = []
-    known = _known_tables(client)
-    for location in _locations(store, root):
-        try:
-            table = _plan_adoption(client, store, root, location, names_by_location.get(location), take_staged)
-        except _NotAdoptableError as error:
-            skipped.append(SkippedLog(location=location, reason=str(error)))
-            continue
-        if table.plan.table_id in known or location in known:
-            skipped.append(SkippedLog(location=location, reason="this catalog already has the table."))
-            continue
-        tables.append(table)
+    with_proven = take_staged
+    while True:
+        tables, skipped = _found_tables(client, root, names_by_location, with_proven)
+        transactions = TransactionsOfPlan(
+            histories={table.plan.table_id: _history(table) for table in tables}, known_commit=lambda *_: None
+        )
+        proven = transactions.proven().difference(with_proven)
+        if not proven:
+            break
+        with_proven += tuple(sorted(proven))
     unmatched = sorted(set(names_by_location).difference(table.plan.location for table in tables))
     if unmatched:
         raise InvalidArgumentError(
             f"A name was given for {unmatched[0]}, where no table was found that could be adopted."
         )
     _check_staged(tables, take_staged)
-    tables = _with_conflicts(client, tables)
+    tables = _with_conflicts(client, [_with_transactions(table, transactions) for table in tables])
+    taken = {staged.name for table in tables for staged in table.plan.staged if staged.is_taken}
     plan = WarehousePlan(
         warehouse=root,
         former_catalog_id=None if marker is None else marker.catalog_id,
@@ -143,9 +142,47 @@ def _plan(
         tables=tuple(table.plan for table in tables),
         skipped=tuple(skipped),
         names=tuple(sorted(names.items())),
-        take_staged=take_staged,
+        take_staged=tuple(name for name in with_proven if name in taken),
     )
     return plan, tuple(tables)
+
+
+def _found_tables(
+    client: DeltaClient, root: str, names: Mapping[str, TableIdentifier], take_staged: tuple[str, ...]
+) -> tuple[list[_FoundTable], list[SkippedLog]]:
+    """The tables that can be adopted, and the logs that cannot."""
+    store = client.stores.store_for(root)
+    tables: list[_FoundTable] = []
+    skipped: list[SkippedLog] = []
+    known = _known_tables(client)
+    for location in _locations(store, root):
+        try:
+            table = _plan_adoption(client, store, root, location, names.get(location), take_staged)
+        except _NotAdoptableError as error:
+            skipped.append(SkippedLog(location=location, reason=str(error)))
+            continue
+        if table.plan.table_id in known or location in known:
+            skipped.append(SkippedLog(location=location, reason="this catalog already has the table."))
+            continue
+        tables.append(table)
+    return tables, skipped
+
+
+def _history(table: _FoundTable) -> RecoveredHistory:
+    plan = table.plan
+    return RecoveredHistory(
+        table_id=plan.table_id,
+        name=plan.location if plan.identifier is None else str(plan.identifier),
+        known_version=plan.first_version - 1,
+        recorded={link.description.version: link.description for link in table.links},
+        staged=plan.staged,
+    )
+
+
+def _with_transactions(table: _FoundTable, transactions: TransactionsOfPlan) -> _FoundTable:
+    parts = transactions.parts(table.plan.table_id)
+    shown = tuple(part for part in parts if part.staged_file or part.missing)
+    return replace(table, plan=replace(table.plan, transactions=shown))
 
 
 def _below(root: str, location: str) -> str:

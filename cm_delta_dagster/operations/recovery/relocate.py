@@ -22,6 +22,7 @@ from cm_delta_dagster.errors import (
     StorageError,
 )
 from cm_delta_dagster.operations.arguments import check_plan
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.table_places import record_clones
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
@@ -64,7 +65,7 @@ class TableMove:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RelocationPlan:
+class RelocationPlan(Plan[tuple[TableMove, ...]]):
     """Tables whose location lies below ``moved_from``, by name."""
 
     moved_from: str

@@ -5,8 +5,16 @@ from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.recovery import AdoptedState
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.display_text import counted
-from cm_delta_dagster.operations.recovery.plan import LostCommit, RejectedCommit, StagedCandidate, staged_line
+from cm_delta_dagster.operations.recovery.plan import (
+    LostCommit,
+    RejectedCommit,
+    StagedCandidate,
+    TransactionPart,
+    staged_line,
+    transaction_lines,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +25,8 @@ class AdoptionPlan:
         identifier: its name; None if it is not known.
         name_from: source of the name: ``--name``, ``marker`` or ``directory``.
         first_version, latest_version: of the commits to record.
+        transactions: its newest commits that are parts of transactions over several tables, if the plan records staged files for
+            them or they are incomplete.
         conflict: why the table cannot be adopted as planned; None if it can.
     """
 
@@ -31,6 +41,7 @@ class AdoptionPlan:
     staged: tuple[StagedCandidate, ...] = ()
     lost: tuple[LostCommit, ...] = ()
     missing_files: tuple[str, ...] = ()
+    transactions: tuple[TransactionPart, ...] = ()
     conflict: str | None = None
 
 
@@ -43,7 +54,7 @@ class SkippedLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarehousePlan:
+class WarehousePlan(Plan["AdoptionResult"]):
     """The adoption of a warehouse by :func:`recover_warehouse`.
 
     Attributes:
@@ -92,6 +103,8 @@ def explain_adoption(plan: WarehousePlan) -> Iterator[str]:
             yield f"  Not recorded: {rejected.name}: {rejected.reason}"
         for staged in table.staged:
             yield f"  {staged_line(staged)}"
+        for line in transaction_lines(table.transactions):
+            yield f"  {line}"
         for lost in table.lost:
             yield f"  Lost: version {lost.version} was committed, as {lost.known_from} proves, and no copy of its commit exists."
         if table.missing_files:

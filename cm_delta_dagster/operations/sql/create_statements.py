@@ -14,7 +14,7 @@ from cm_delta_dagster.operations.sql.column_definitions import (
     properties,
 )
 from cm_delta_dagster.operations.sql.insert_statements import QUERY_WORDS
-from cm_delta_dagster.operations.sql.names import Name, resolve_readable
+from cm_delta_dagster.operations.sql.names import Name, resolve_for_query
 from cm_delta_dagster.operations.sql.queries import PreparedQuery
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import (
@@ -36,6 +36,7 @@ from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_co
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.remedies import AdoptOrRegisterTable
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
 from cm_delta_dagster.spark.session.session import check_frame
@@ -216,6 +217,11 @@ def _check(definition: _TableClauses) -> None:
             "CREATE TABLE has columns and a query, which gives the columns. Nothing was created. Leave the columns out, or create "
             "the table first and then insert the rows."
         )
+    if definition.query is None and not definition.columns and definition.location is not None:
+        raise InvalidArgumentError(
+            "CREATE TABLE has a LOCATION, and neither columns nor a query: it creates tables, and does not open one that exists. "
+            "Nothing was created."
+        ).with_remedy(AdoptOrRegisterTable(location=definition.location))
     if definition.query is None and not definition.columns:
         raise InvalidArgumentError(
             "CREATE TABLE has neither columns nor a query. Nothing was created. Give at least one column."
@@ -240,7 +246,7 @@ def _create_as(
     if exists:
         target, tables = open_together(session, astuple(name), query)
     else:
-        tables = resolve_readable(session.client, query.names)
+        tables = resolve_for_query(session.client, query.names)
     frame = check_frame(query.run(session.client, tables, spark=session.spark))
     design = _design(definition, first_schema(schema_of(frame)))
     if target is None:

@@ -11,6 +11,7 @@ from typing import Any
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import HistoryEntry
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, ReadableVersion
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.names import Name, resolve_readable, unknown_name
@@ -54,6 +55,7 @@ _DETAIL = {
     "minWriterVersion": "int",
     "tableFeatures": "array<string>",
     "version": "bigint",
+    "owner": "string",
 }
 
 
@@ -137,10 +139,24 @@ def describe(client: DeltaClient, description: Description) -> Answer | None:
             entries = history(latest.table, limit=description.limit)
             return Answer(columns=_HISTORY, rows=tuple(map(_history_row, entries)))
         case Detail.DETAIL:
-            return Answer(columns=_DETAIL, rows=(_detail_row(latest.snapshot()),))
+            return Answer(columns=_DETAIL, rows=((*_detail_row(latest.snapshot()), _owner(client, latest)),))
         case _:
             is_extended = description.detail is Detail.EXTENDED
-            return Answer(columns=_COLUMNS, rows=tuple(_column_rows(latest.snapshot(), is_extended=is_extended)))
+            return Answer(columns=_COLUMNS, rows=tuple(_all_rows(client, latest, is_extended=is_extended)))
+
+
+def _owner(client: DeltaClient, latest: ReadableVersion) -> str | None:
+    """The owner of a table of the catalog; None for a registered path, and if the creator stated no name."""
+    return client.access.table_owner(latest.table.table_id) if isinstance(latest, LatestVersion) else None
+
+
+def _all_rows(
+    client: DeltaClient, latest: ReadableVersion, *, is_extended: bool
+) -> Iterator[tuple[str, str, str | None]]:
+    yield from _column_rows(latest.snapshot(), is_extended=is_extended)
+    owner = _owner(client, latest) if is_extended else None
+    if owner is not None:
+        yield ("Owner", owner, "")
 
 
 def column_type(item: StructField) -> str:

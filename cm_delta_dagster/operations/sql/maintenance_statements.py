@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizeResult
 from cm_delta_dagster.operations.maintenance.optimize import optimize as optimize_table
-from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate
 from cm_delta_dagster.operations.maintenance.reorg import reorg as reorg_table
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum
+from cm_delta_dagster.operations.maintenance.rewritten_partitions import partition_predicate
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum as vacuum_table
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.names import Name
@@ -103,11 +103,10 @@ def vacuum(session: SqlSession, statement: Statement) -> Answer:
             raise words.fault("RETAIN n HOURS or DRY RUN")
     table = open_table(session, name)
     is_checked = str(session.spark.conf.get(_RETENTION_CHECK, "true")).lower() != "false"
-    check = RetentionCheck.ENFORCED if is_checked else RetentionCheck.OFF
     if dry:
-        plan = plan_vacuum(table, retention_ms=retention, retention_check=check)
+        plan = plan_vacuum(table, retention_ms=retention, force=not is_checked)
         return Answer(columns={"path": "string"}, rows=tuple((f"{table.location}/{path}",) for path in plan.paths))
-    vacuum_table(table, retention_ms=retention, retention_check=check)
+    vacuum_table(table, retention_ms=retention, force=not is_checked)
     return Answer(columns={"path": "string"}, rows=((table.location,),))
 
 

@@ -75,6 +75,23 @@ def resolve_readable(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name
     return latest_by_name
 
 
+def resolve_for_query(
+    client: DeltaClient, names: Iterable[Name], *, target: Name | None = None
+) -> Mapping[Name, ReadableVersion]:
+    """As :func:`resolve_readable`, at the versions that the run of the client has pinned, if it pins versions.
+
+    Args:
+        target: the table that the statement writes, which is read at its latest version: the write builds on that.
+    """
+    tables = resolve_readable(client, names)
+    latest = tables.get(target) if target is not None else None
+    written = None if latest is None else latest.table.location
+    return {
+        name: table.as_pinned() if isinstance(table, LatestVersion) and table.table.location != written else table
+        for name, table in tables.items()
+    }
+
+
 def readable_table(client: DeltaClient, name: str) -> ReadableTable:
     """The table ``catalog.schema.table``, of the catalog or registered for reading by path.
 
@@ -92,8 +109,8 @@ def readable_table(client: DeltaClient, name: str) -> ReadableTable:
 def readable_versions(
     client: DeltaClient, identifiers: Iterable[TableIdentifier]
 ) -> Mapping[TableIdentifier, ReadableVersion]:
-    """As :func:`resolve_readable`, for names of three parts."""
-    latest_by_name = resolve_readable(client, map(astuple, identifiers))
+    """As :func:`resolve_for_query`, for names of three parts."""
+    latest_by_name = resolve_for_query(client, map(astuple, identifiers))
     return {TableIdentifier(*name): latest for name, latest in latest_by_name.items()}
 
 

@@ -21,11 +21,12 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
-from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
-from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_changes import read_changes
-from cm_delta_dagster.operations.sql.names import Name, resolve_readable, unknown_name
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
+from cm_delta_dagster.operations.sql.names import Name, resolve_for_query, unknown_name
 from cm_delta_dagster.operations.sql.rewriting import (
     Replacement,
     aliases_of,
@@ -40,6 +41,7 @@ from cm_delta_dagster.operations.sql.table_references import (
     find_references,
 )
 from cm_delta_dagster.operations.sql.time_travel import VersionText
+from cm_delta_dagster.operations.tables.ratify_hold import held_tables
 from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, lexemes, parts_of, plain_string
 from cm_delta_dagster.spark.session.errors import mapped, spark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
@@ -78,7 +80,7 @@ def run_query(
         VersionNotFoundError: no such version or time.
     """
     query = prepare_query(text, args)
-    return query.run(client, resolve_readable(client, query.names), spark=spark, described=described)
+    return query.run(client, resolve_for_query(client, query.names), spark=spark, described=described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,15 +183,26 @@ class _Query:
     def _table(self, reference: TableReference, latest: ReadableVersion) -> str:
         key = (latest.table.location, reference.version)
         if key not in self.fields:
-            frame = read_snapshot(self._snapshot(reference.version, latest), spark=self.spark, store=latest.table.store)
+            frame = read(
+                SnapshotScan(snapshot=self._snapshot(reference.version, latest), store=latest.table.store),
+                spark=self.spark,
+            )
             self.fields[key] = self._field(frame)
         return self.fields[key]
 
     def _snapshot(self, version: VersionText | None, latest: ReadableVersion) -> Snapshot:
         if version is None:
             return latest.snapshot()
+        if version.hold_id is not None:
+            return self._held_snapshot(version.hold_id, latest)
         moment = None if version.timestamp is None else self._time_ms(version.timestamp, latest)
         return latest.table.snapshot(version=version.version, timestamp_ms=moment)
+
+    def _held_snapshot(self, hold_id: str, latest: ReadableVersion) -> Snapshot:
+        for table in held_tables(self.client, hold_id).values():
+            if table.location == latest.table.location:
+                return table.latest
+        raise InvalidArgumentError(f"The hold {hold_id} has no commit to {latest.table.identifier}. Nothing was read.")
 
     def _field(self, frame: DataFrame) -> str:
         name = f"cm_delta_{len(self.frames)}"
@@ -206,7 +219,7 @@ class _Query:
         versions = ChangeRange(
             starting_version=version, starting_timestamp_ms=moment, ending_version=end, ending_timestamp_ms=end_moment
         )
-        frame = read_changes(latest.table, versions, spark=self.spark)
+        frame = read_changes(open_changes(latest.table, versions), spark=self.spark)
         return Replacement(start=reference.start, end=reference.end, field=self._field(frame))
 
     def _bound(self, expression: str, latest: ReadableVersion) -> tuple[int | None, int | None]:

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cm_delta_dagster import remedies
+from cm_delta_dagster.advice import EntryPoint, RemedyWords
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.sql.rewriting import quoted
-from cm_delta_dagster.remedies import EntryPoint, RemedyWords, TableRemedy
+from cm_delta_dagster.remedies import TableRemedy
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACEHOLDER = "catalog.schema.table"

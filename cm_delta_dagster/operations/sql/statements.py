@@ -1,7 +1,7 @@
 """The kind of a statement, from its first words, and what is refused with the Python call to use instead.
 
 A new kind of statement is an entry of ``STATEMENTS``, a function in a module of this package, and an entry of a table:
-``writers.WRITERS`` for a statement that writes, that of ``api.sql_methods`` for another.
+``writers.WRITERS`` for a statement that writes, that of ``api.connection.sql`` for another.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.sql.grant_statements import grants_remedy
 from cm_delta_dagster.protocol.predicates.sql_lexer import Lexeme, lexemes, place
 from cm_delta_dagster.remedies import AdoptTable, CheckTable, Remedy
 
@@ -83,6 +84,7 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
 """The family by the first words; the longest match counts."""
 
 _VIEW = "createOrReplaceTempView of the DataFrame of a query"
+_GRANTS = "the grants of the catalog, whose privileges are read, append, modify, alter, maintain and own"
 _SESSION = "the Spark session for what only it has"
 REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "TEMPORARY"): _VIEW,
@@ -104,6 +106,10 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("UPGRADE",): "ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.<name>' = 'supported')",
     ("COPY",): "INSERT INTO name SELECT ... FROM parquet.`path`",
     ("LOAD",): "INSERT INTO name SELECT ... FROM parquet.`path`",
+    ("GRANT",): _GRANTS,
+    ("REVOKE",): _GRANTS,
+    ("SHOW", "GRANTS"): _GRANTS,
+    ("SHOW", "GRANT"): _GRANTS,
     ("REFRESH",): _SESSION,
     ("ANALYZE",): _SESSION,
 }
@@ -147,6 +153,8 @@ def read_statement(text: str) -> Statement:
         )
     text = text[: all_lexemes[-1].end]
     words = tuple(lexeme.word or lexeme.symbol for lexeme in all_lexemes[:4])
+    if grants_remedy(all_lexemes) is not None:
+        raise _refusal(text, all_lexemes, words)
     for length in range(len(words), 0, -1):
         family = STATEMENTS.get(words[:length])
         if family is not None:
@@ -178,7 +186,7 @@ def _refusal(text: str, all_lexemes: tuple[Lexeme, ...], words: tuple[str, ...])
             name = " ".join(words[:length])
             return InvalidArgumentError(
                 f"This package does not run {name} statements. Nothing was changed. Use {call}."
-            ).with_remedy(_REMEDIES.get(words[:length]))
+            ).with_remedy(_REMEDIES.get(words[:length]) or grants_remedy(all_lexemes))
     known = {words[0] for words in (*STATEMENTS, *REFUSED)}
     hint = did_you_mean(similar_names(first, known, least=_LEAST_SIMILARITY))
     return InvalidArgumentError(

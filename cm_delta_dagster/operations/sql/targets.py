@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -19,6 +19,7 @@ from cm_delta_dagster.operations.sql.names import (
     Name,
     registered,
     resolve,
+    resolve_for_query,
     resolve_readable,
     unknown_name,
 )
@@ -101,7 +102,8 @@ def open_together(
     Raises:
         TableNotFoundError: the catalog has no table ``name``.
     """
-    tables = resolve_readable(session.client, (name, *(other for query in queries for other in query.names)))
+    names = (name, *(other for query in queries for other in query.names))
+    tables = resolve_for_query(session.client, names, target=name)
     latest = tables.get(name)
     if not isinstance(latest, LatestVersion):
         raise no_target(session, name)
@@ -136,7 +138,7 @@ class PinnedTable(TableTarget):
         *,
         operation: str,
         parameters: Mapping[str, str] | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
     ) -> Transaction:
         """As that of the table; declares the rows that the query has read."""
         started = self.table.start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
@@ -148,6 +150,11 @@ class PinnedTable(TableTarget):
 def time_travel(words: Words, statement: Statement) -> VersionText | None:
     """The clause VERSION AS OF or TIMESTAMP AS OF that comes next; None if there is none. Raises InvalidArgumentError."""
     version, words.at = read_time_travel(statement.text, statement.lexemes, words.at)
+    if version is not None and version.hold_id is not None:
+        raise InvalidArgumentError(
+            f"{version.hold_id} is a hold, which only queries read: SELECT ... FROM the table VERSION AS OF {version.hold_id!r}. "
+            "Nothing was changed. Ratify it first, or name a version."
+        )
     return version
 
 

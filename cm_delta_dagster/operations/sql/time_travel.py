@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.holds import HOLD_PREFIX
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, Lexeme, place, plain_string
 
@@ -17,10 +18,11 @@ _TYPED_LITERALS = frozenset(("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionText:
-    """A time travel clause: a version, or the SQL text of a time. Exactly one is given."""
+    """A time travel clause: a version, the SQL text of a time, or the id of a hold. Exactly one is given."""
 
     version: int | None = None
     timestamp: str | None = None
+    hold_id: str | None = None
 
 
 def read_time_travel(text: str, lexemes: Sequence[Lexeme], at: int) -> tuple[VersionText | None, int]:
@@ -46,6 +48,9 @@ class _TimeTravelClause:
             return None, start
         value = at + 3
         if kind in ("VERSION", "SYSTEM_VERSION"):
+            hold_id = self._hold_id(value)
+            if hold_id is not None:
+                return VersionText(hold_id=hold_id), value + 1
             return VersionText(version=self._version(value)), value + 1
         if kind not in ("TIMESTAMP", "SYSTEM_TIME"):
             return None, start
@@ -54,6 +59,12 @@ class _TimeTravelClause:
             if lexeme.word in ("SELECT", "FROM") or lexeme.symbol == "?":
                 raise self._fault(value, "a time without a query and without parameters that have no name")
         return VersionText(timestamp=self._text[self._lexemes[value].start : self._lexemes[end - 1].end]), end
+
+    def _hold_id(self, at: int) -> str | None:
+        if at >= len(self._lexemes) or self._lexemes[at].kind is not Kind.STRING:
+            return None
+        text = plain_string(self._lexemes[at])
+        return text if text.startswith(HOLD_PREFIX) else None
 
     def _version(self, at: int) -> int:
         if at < len(self._lexemes):

@@ -6,11 +6,11 @@ change depends on the rows. No data file is written.
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.features.clustering import logical_path, stored_c
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, check_enabled_by_hand
 from cm_delta_dagster.protocol.features.feature_removal import CHECKPOINT_PROTECTION, FilesOfTable
 from cm_delta_dagster.protocol.features.iceberg_compat import active_versions, has_collections
+from cm_delta_dagster.protocol.features.protocol_evolution import shut_out
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
@@ -44,17 +45,19 @@ class AlterResult:
     Attributes:
         version: the version that the last commit made; without a commit, the version that was read.
         versions: the versions of all commits, ascending; empty if the table was already as wanted.
+        shut_out: which clients cannot use the table any more, because features were added, as sentences.
         snapshot: the table afterwards.
     """
 
     table_id: str
     version: int
     versions: tuple[int, ...] = ()
+    shut_out: tuple[str, ...] = ()
     snapshot: Snapshot = field(repr=False)
 
 
 @names_table
-def alter_table(table: Table, alteration: Alteration, *, context: CommitContext = NO_CONTEXT) -> AlterResult:
+def alter_table(table: Table, alteration: Alteration, *, context: CommitProperties = NO_PROPERTIES) -> AlterResult:
     """Make one change to a table. Commits nothing if the table is already as wanted.
 
     Enabling row tracking on a table with files takes several commits: the feature, row ids for all files, the property. If the
@@ -76,7 +79,7 @@ def alter_table(table: Table, alteration: Alteration, *, context: CommitContext 
     return _alter(table, snapshot, alteration, context)
 
 
-def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: CommitContext) -> AlterResult:
+def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: CommitProperties) -> AlterResult:
     check_writable(snapshot.protocol, snapshot.identifier)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     change = alteration.apply(before, files_of(snapshot))
@@ -99,7 +102,7 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     result = _committed(table, transaction)
     if change.dropped and supports(after.protocol, CHECKPOINT_PROTECTION):
         _checkpoint(table)
-    return result
+    return replace(result, shut_out=shut_out(before.protocol, after.protocol))
 
 
 def check_files_permit(snapshot: Snapshot, after: TableDefinition) -> None:
@@ -182,7 +185,7 @@ def needs_row_ids(alteration: SetProperties, snapshot: Snapshot) -> bool:
     return snapshot.num_files > 0
 
 
-def _enable_row_tracking(table: Table, alteration: SetProperties, context: CommitContext) -> AlterResult:
+def _enable_row_tracking(table: Table, alteration: SetProperties, context: CommitProperties) -> AlterResult:
     """Add the feature, give row ids to all files, and set the properties: each step only if it is still needed."""
     snapshot = table.snapshot()
     check_beforehand(snapshot, alteration)
@@ -195,6 +198,7 @@ def _enable_row_tracking(table: Table, alteration: SetProperties, context: Commi
         table_id=table.table_id,
         version=last.version,
         versions=(*versions, *last.versions),
+        shut_out=shut_out(snapshot.protocol, last.snapshot.protocol),
         snapshot=last.snapshot,
     )
 
@@ -208,7 +212,7 @@ def check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
     check_files_permit(snapshot, after)
 
 
-def _backfill(table: Table, context: CommitContext) -> list[int]:
+def _backfill(table: Table, context: CommitProperties) -> list[int]:
     """Give row ids to all files that have none; the versions of the commits."""
     versions: list[int] = []
     conflicts = 0

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.arguments import names_table
@@ -25,7 +25,7 @@ from cm_delta_dagster.operations.maintenance.optimize import (
     apply_plan,
 )
 from cm_delta_dagster.operations.maintenance.packing import pack
-from cm_delta_dagster.operations.maintenance.partition_filter import stored_partitions
+from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
 from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table, files_of
 from cm_delta_dagster.operations.tables.alterations import Alteration, DropFeature, SetProperties, UnsetProperties
 from cm_delta_dagster.operations.tables.clustering import cluster_by
@@ -52,7 +52,7 @@ def alter_with_rewrite(
     alteration: Alteration,
     *,
     spark: Callable[[], SparkSession],
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> AlterResult:
     """As :func:`~cm_delta_dagster.operations.tables.alter.alter_table`; rewrites data files if the change requires it.
 
@@ -88,7 +88,7 @@ def _ends_mapping(alteration: SetProperties | UnsetProperties, snapshot: Snapsho
 
 
 def _without_mapping(
-    table: Table, alteration: Alteration, spark: Callable[[], SparkSession], context: CommitContext
+    table: Table, alteration: Alteration, spark: Callable[[], SparkSession], context: CommitProperties
 ) -> AlterResult:
     snapshot = table.snapshot()
     before = _definition(snapshot)
@@ -114,7 +114,7 @@ def _prepared(
     snapshot: Snapshot,
     alteration: DropFeature,
     spark: Callable[[], SparkSession],
-    context: CommitContext,
+    context: CommitProperties,
 ) -> tuple[int, ...]:
     """Remove what the feature left in the table; the versions of the commits.
 
@@ -145,7 +145,7 @@ def _prepared(
 
 
 def _without_domains(
-    table: Table, snapshot: Snapshot, alteration: DropFeature, context: CommitContext
+    table: Table, snapshot: Snapshot, alteration: DropFeature, context: CommitProperties
 ) -> tuple[int, ...]:
     """Remove the metadata domains of a table of which no other feature needs them; the version of the commit."""
     kept = tuple(name for name in snapshot.domains if name.startswith("delta.") and name not in REMOVABLE_DOMAINS)
@@ -170,7 +170,7 @@ def _rewrite(
     after: TableDefinition,
     files: pa.Table,
     spark: Callable[[], SparkSession],
-    context: CommitContext,
+    context: CommitProperties,
 ) -> int:
     """Rewrite ``files`` and change the definition in one commit; its version. Raises as :func:`apply_plan`."""
     target = snapshot.properties.target_file_size or TARGET_SIZE

@@ -239,11 +239,11 @@ class SetProperties:
     """``SET TBLPROPERTIES``; keys ``delta.feature.<name>`` add features, and ``comment`` is the description of the table.
 
     Attributes:
-        any_name: accept keys with the prefix ``delta.`` that this client does not know.
+        force: accept keys with the prefix ``delta.`` that this client does not know.
     """
 
     properties: Mapping[str, str]
-    any_name: bool = False
+    force: bool = False
     operation: typing.ClassVar[str] = "SET TBLPROPERTIES"
 
     def __post_init__(self) -> None:
@@ -253,7 +253,7 @@ class SetProperties:
         return {"properties": _json(dict(self.properties))}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
-        check_user_properties(self.properties, any_name=self.any_name)
+        check_user_properties(self.properties, force=self.force)
         _refuse_constraints(self.properties)
         stored = dict(stored_properties(self.properties))
         definition = _with_comment(table, stored.pop(COMMENT)) if COMMENT in stored else table

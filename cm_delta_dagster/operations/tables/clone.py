@@ -19,7 +19,7 @@ import pyarrow as pa
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import StagingTable, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
@@ -126,7 +126,7 @@ def clone(
     *,
     identifier: TableIdentifier | str,
     request: CloneRequest,
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> CloneResult:
     """Create a table with the rows, columns and properties of a version of ``source``.
 
@@ -269,7 +269,7 @@ def _create(
     source: ReadableTable,
     draft: CloneDraft,
     staging: StagingTable,
-    context: CommitContext,
+    context: CommitProperties,
     check: Callable[[], None],
 ) -> CloneResult:
     files = draft.files(client, target=staging.location)

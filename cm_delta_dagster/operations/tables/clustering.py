@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pyarrow.compute as pc
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -27,7 +27,7 @@ from cm_delta_dagster.remedies import RewriteFiles
 
 
 @names_table
-def cluster_by(table: Table, *, columns: Sequence[str], context: CommitContext = NO_CONTEXT) -> AlterResult:
+def cluster_by(table: Table, *, columns: Sequence[str], context: CommitProperties = NO_PROPERTIES) -> AlterResult:
     """Set the columns by which ``optimize`` clusters rows. Rewrites no file; commits nothing if the table has these columns.
 
     Args:

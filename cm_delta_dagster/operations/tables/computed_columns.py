@@ -6,12 +6,13 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
 from cm_delta_dagster.operations.tables.alterations import Alteration, ChangeColumn, ChangeColumns, ColumnDefault
 from cm_delta_dagster.operations.tables.constraints import altered
@@ -36,7 +37,7 @@ def change_columns(
     changes: Sequence[ChangeColumn],
     *,
     spark: Callable[[], SparkSession],
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> AlterResult:
     """Change one column or several in one commit, in the given order. Commits nothing if the table is already as wanted.
 
@@ -59,7 +60,12 @@ def change_columns(
 
 
 def set_default(
-    table: Table, *, spark: SparkSession, column: ColumnName, default: str | None, context: CommitContext = NO_CONTEXT
+    table: Table,
+    *,
+    spark: SparkSession,
+    column: ColumnName,
+    default: str | None,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> AlterResult:
     """Set the default of a column for later writes; None drops it. Raises as :func:`change_columns`."""
     change = ChangeColumn(column=column, default=ColumnDefault(default))
@@ -91,7 +97,7 @@ def _check_feature(snapshot: Snapshot, column: str) -> None:
 
 @names_table
 def sync_identity(
-    table: Table, *, spark: SparkSession, column: str, context: CommitContext = NO_CONTEXT
+    table: Table, *, spark: SparkSession, column: str, context: CommitProperties = NO_PROPERTIES
 ) -> AlterResult:
     """Move the high-water mark of an identity column to the furthest value in the column, so that later values do not repeat it.
 
@@ -110,7 +116,7 @@ def sync_identity(
         )
     furthest = F.max if column_identity.identity.step > 0 else F.min
     with spark_errors(f"reading the identity column {column!r}"):
-        rows = read_snapshot(snapshot, spark=spark, store=table.store, columns=[column_identity.name])
+        rows = read(SnapshotScan(snapshot=snapshot, store=table.store, columns=[column_identity.name]), spark=spark)
         (row,) = collected_rows(rows.agg(furthest(quoted(column_identity.name)).alias("value")))
     high_water_mark = None if row["value"] is None else column_identity.further(int(row["value"]))
     if high_water_mark is None:

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from pyspark.sql import Row, SparkSession
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.tables.alter import AlterResult
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.constraints import Constraint, constraint_key, with_constraint
@@ -26,7 +27,7 @@ _MAX_SHOWN_VALUE = 100
 
 @names_table
 def add_constraint(
-    table: Table, *, spark: SparkSession, name: str, check: str, context: CommitContext = NO_CONTEXT
+    table: Table, *, spark: SparkSession, name: str, check: str, context: CommitProperties = NO_PROPERTIES
 ) -> AlterResult:
     """Add a CHECK constraint, after one Spark job has shown that every row of the table satisfies it.
 
@@ -58,7 +59,7 @@ def add_constraint(
 
 @names_table
 def drop_constraint(
-    table: Table, *, name: str, if_exists: bool = False, context: CommitContext = NO_CONTEXT
+    table: Table, *, name: str, if_exists: bool = False, context: CommitProperties = NO_PROPERTIES
 ) -> AlterResult:
     """Drop a CHECK constraint; the table keeps the feature ``checkConstraints``.
 
@@ -97,7 +98,7 @@ def check_rows(table: Table, snapshot: Snapshot, spark: SparkSession, constraint
     if not snapshot.num_files:
         return
     with spark_errors(f"checking the rows of {snapshot.identifier} against a new constraint"):
-        rows = read_snapshot(snapshot, spark=spark, store=table.store)
+        rows = read(SnapshotScan(snapshot=snapshot, store=table.store), spark=spark)
         offending = collected_rows(rows.where(~is_true(constraint)).limit(1))
     if offending:
         names = tuple(dict.fromkeys(path[0] for path in known_columns(constraint.expression, snapshot.schema)))

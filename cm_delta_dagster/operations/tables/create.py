@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -22,6 +22,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
 )
+from cm_delta_dagster.operations.arguments import partitioning_text
 from cm_delta_dagster.operations.tables.external_location import check_location
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.operations.writing.column_names import unique_name
@@ -86,7 +87,11 @@ class TableDesign:
 
 
 def create_empty(
-    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: TableDesign,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> Table:
     """Create an empty table of that design at version 0 and register its name.
 
@@ -119,8 +124,8 @@ def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> 
     existing = tuple(name.casefold() for name in snapshot.partition_columns)
     if requested != existing:
         raise SchemaMismatchError(
-            f"{table.identifier} exists and is partitioned by {list(snapshot.partition_columns)}, not by "
-            f"{list(partition_columns)}. Use its partitioning, or another table name. Its "
+            f"{table.identifier} exists and is {partitioning_text(snapshot.partition_columns)}; the call says "
+            f"{partitioning_text(partition_columns)}. Use its partitioning, or another table name. Its "
             f"columns:\n{schema_text(snapshot.schema)}"
         )
 

@@ -42,7 +42,7 @@ def settable_properties(snapshot: Snapshot) -> dict[str, str]:
 
 def _may_be_set(key: str, value: str) -> bool:
     try:
-        check_user_properties({key: value}, any_name=True)
+        check_user_properties({key: value}, force=True)
     except InvalidArgumentError:
         return False
     return not key.startswith(CONSTRAINT_PREFIX)

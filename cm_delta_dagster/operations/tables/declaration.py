@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
@@ -169,7 +169,7 @@ def apply_declaration(
     declaration: TableDeclaration,
     *,
     spark: Callable[[], SparkSession],
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> AlterResult:
     """Bring the table in line with ``declaration``, in one commit; commit nothing if it already is.
 
@@ -219,7 +219,7 @@ class _DeclaredChange:
 
 
 def _apply(
-    table: Table, declaration: TableDeclaration, spark: Callable[[], SparkSession], context: CommitContext
+    table: Table, declaration: TableDeclaration, spark: Callable[[], SparkSession], context: CommitProperties
 ) -> AlterResult:
     snapshot = table.snapshot()
     plan = _plan(snapshot, declaration)

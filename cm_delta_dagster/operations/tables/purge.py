@@ -13,13 +13,16 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
+from cm_delta_dagster.catalog.durations import milliseconds_of, span_text
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, InactiveState, InactiveTable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
     CatalogBehindStorageError,
     CmDeltaError,
+    InvalidArgumentError,
     MaintenanceNotPermittedError,
     PurgeRefusedError,
     StorageError,
@@ -27,7 +30,9 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.arguments import check_milliseconds, check_plan
 from cm_delta_dagster.operations.maintenance.authorization import LeaseTarget, MaintenanceLease, held_lease
+from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.tables.external_location import overlapping_tables
+from cm_delta_dagster.operations.tables.scopes import check_scope
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
 from cm_delta_dagster.remedies import AllowMaintenance
@@ -43,6 +48,8 @@ ABANDONED_AFTER_MS = 7 * _DAY_MS
 _log = logging.getLogger(__name__)
 
 _MAX_PASSES = 5
+_TABLE_DOTS = 2
+"""Dots in the name of a table, ``catalog.schema.table``."""
 _MAX_FILES_PER_CREATION = 1000
 """Number of files of abandoned creations that one creation deletes at most; the next creation continues."""
 
@@ -58,19 +65,29 @@ class PurgeCandidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PurgePlan:
+class RetainedTable:
+    """A dropped table or a creation that is not old enough for a purge, and when it will be."""
+
+    table: InactiveTable
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgePlan(Plan["PurgeResult"]):
     """What :func:`purge` would delete, oldest first.
 
     Attributes:
-        retention_ms, abandoned_after_ms: minimum ages, which the catalog checks again when the plan is executed.
+        retention, abandoned_after: minimum ages, which the catalog checks again when the plan is executed.
         candidates: tables that are old enough and that the policy allows to purge.
         denied: tables that are old enough and that the policy does not allow to purge.
+        retained: tables that are not old enough.
     """
 
-    retention_ms: int
-    abandoned_after_ms: int
+    retention: timedelta
+    abandoned_after: timedelta
     candidates: tuple[PurgeCandidate, ...]
     denied: tuple[PurgeCandidate, ...]
+    retained: tuple[RetainedTable, ...] = ()
 
     @property
     def num_files(self) -> int:
@@ -83,12 +100,19 @@ class PurgePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeResult:
-    """What was deleted. ``skipped``: tables of the plan that were restored, or purged by another run, after planning."""
+    """What was deleted.
+
+    Attributes:
+        skipped: tables of the plan that were restored, or purged by another run, after planning.
+        denied, retained: those of the plan.
+    """
 
     purged: tuple[InactiveTable, ...]
     skipped: tuple[InactiveTable, ...]
     num_files: int
     num_bytes: int
+    denied: tuple[PurgeCandidate, ...] = ()
+    retained: tuple[RetainedTable, ...] = ()
 
 
 def plan_purge(
@@ -106,15 +130,20 @@ def plan_purge(
         abandoned_after_ms: keep creations started less than this many milliseconds ago.
 
     Raises:
-        InvalidArgumentError: a time is negative or ``scope`` is malformed.
+        InvalidArgumentError: a time is negative; ``scope`` is malformed, names nothing, or is a table that was not dropped.
     """
     check_milliseconds(retention_ms, name="retention_ms")
     check_milliseconds(abandoned_after_ms, name="abandoned_after_ms")
     now_ms = client.now_ms()
     candidates: list[PurgeCandidate] = []
     denied: list[PurgeCandidate] = []
-    for table in client.registry.inactive_tables(scope):
-        if table.is_external or table.since_ms > now_ms - _min_age(table, retention_ms, abandoned_after_ms):
+    retained: list[RetainedTable] = []
+    for table in _inactive_tables(client, scope):
+        if table.is_external:
+            continue
+        min_age_ms = _min_age(table, retention_ms, abandoned_after_ms)
+        if table.since_ms > now_ms - min_age_ms:
+            retained.append(RetainedTable(table=table, until=_moment(table.since_ms + min_age_ms)))
             continue
         files = list(client.stores.store_for(table.location).list_recursive(table.location))
         decision = client.maintenance_policies.maintenance_decision(table.identifier, table.purge_kind)
@@ -123,11 +152,48 @@ def plan_purge(
         )
         (candidates if decision.allowed else denied).append(candidate)
     return PurgePlan(
-        retention_ms=retention_ms,
-        abandoned_after_ms=abandoned_after_ms,
+        retention=timedelta(milliseconds=retention_ms),
+        abandoned_after=timedelta(milliseconds=abandoned_after_ms),
         candidates=tuple(candidates),
         denied=tuple(denied),
+        retained=tuple(retained),
     )
+
+
+def check_table_can_be_purged(plan: PurgePlan, scope: str) -> None:
+    """Refuse a plan that would delete nothing of the only table that ``scope`` names.
+
+    Raises MaintenanceNotPermittedError, PurgeRefusedError.
+    """
+    if scope.count(".") < _TABLE_DOTS or plan.candidates:
+        return
+    for candidate in plan.denied:
+        kind = candidate.table.purge_kind.value
+        raise MaintenanceNotPermittedError(
+            f"{kind} of {scope} is not permitted: {candidate.decision.reason}. No file was deleted."
+        ).with_remedy(AllowMaintenance(scope=scope, kind=kind))
+    for kept in plan.retained:
+        raise PurgeRefusedError(
+            f"{scope} was not purged: it is kept for {span_text(milliseconds_of(plan.retention))} after it was dropped, until "
+            f"{kept.until:%Y-%m-%d %H:%M:%S} UTC. No file was deleted. Purge it then, or give a shorter retention."
+        )
+
+
+def _inactive_tables(client: DeltaClient, scope: str) -> list[InactiveTable]:
+    """Those of ``scope``. Raises InvalidArgumentError if it names nothing, or a table that was not dropped."""
+    inactive = list(client.registry.inactive_tables(scope))
+    if scope and not inactive:
+        check_scope(client.registry, client.namespaces, scope)
+        if scope in map(str, client.registry.list_tables()):
+            raise InvalidArgumentError(
+                f"{scope} was not dropped, and a purge deletes only the files of dropped tables. Nothing was deleted. Drop it "
+                "first, if its rows are not needed any more."
+            )
+    return inactive
+
+
+def _moment(epoch_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=epoch_ms)
 
 
 def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
@@ -158,7 +224,14 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
                 num_bytes += deleted.size
             client.registry.finish_purge(table.table_id)
         purged.append(table)
-    return PurgeResult(purged=tuple(purged), skipped=tuple(skipped), num_files=num_files, num_bytes=num_bytes)
+    return PurgeResult(
+        purged=tuple(purged),
+        skipped=tuple(skipped),
+        num_files=num_files,
+        num_bytes=num_bytes,
+        denied=plan.denied,
+        retained=plan.retained,
+    )
 
 
 def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_AFTER_MS) -> tuple[InactiveTable, ...]:
@@ -183,8 +256,6 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
         if table.registered or table.since_ms > now_ms - min_age_ms or not budget:
             continue
         try:
-            if not client.maintenance_policies.maintenance_decision(table.identifier, table.purge_kind).allowed:
-                continue
             if table.is_external:
                 # The catalog did not choose the location, so that files of others can be there.
                 client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
@@ -217,7 +288,7 @@ def _purge_lease(client: DeltaClient, table: InactiveTable) -> AbstractContextMa
         identifier=table.identifier,
         table_id=table.table_id,
         leases=client.leases,
-        duration_ms=client.settings.maintenance_lease_ms,
+        duration_ms=milliseconds_of(client.settings.maintenance_lease),
     )
     return held_lease(target, table.purge_kind)
 
@@ -230,13 +301,7 @@ def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -
 
 def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> InactiveTable | None:
     """Set the state of the table to PURGING. Returns None if it was restored, or purged by another run, after planning."""
-    kind = table.purge_kind
-    decision = client.maintenance_policies.maintenance_decision(table.identifier, kind)
-    if decision.kind is not kind or decision.allowed is not True:
-        raise MaintenanceNotPermittedError(
-            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. No file was deleted."
-        ).with_remedy(AllowMaintenance(scope=str(table.identifier), kind=kind.value))
-    min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
+    min_age_ms = _min_age(table, milliseconds_of(plan.retention), milliseconds_of(plan.abandoned_after))
     store = client.stores.store_for(table.location)
     _refuse_links(client, table)
     _refuse_newer(store, table)

@@ -5,7 +5,7 @@ The table keeps its name, its id, its location and its history. A table that has
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.creation import CLONE
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -37,7 +37,7 @@ def clone_or_replace(
     identifier: TableIdentifier | str,
     request: CloneRequest,
     mode: CreationMode = CreationMode.CREATE,
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> CloneResult:
     """Create the table of that name as a clone of ``source``, or make the empty table of that name its clone.
 
@@ -66,7 +66,7 @@ def replace_with_clone(
     client: DeltaClient,
     source: ReadableTable,
     request: CloneRequest,
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> CloneResult:
     """Make an empty table a clone of a version of ``source``, in one commit.
 
@@ -115,7 +115,7 @@ def _record_sources(
     client.recovery.record_sources(table.table_id, {source.location, *further})
 
 
-def _commit(table: Table, current: Snapshot, draft: CloneDraft, files: ClonedFiles, context: CommitContext) -> None:
+def _commit(table: Table, current: Snapshot, draft: CloneDraft, files: ClonedFiles, context: CommitProperties) -> None:
     transaction = table.start_transaction(current, operation=CLONE, parameters=draft.parameters, context=context)
     transaction.read_whole_table()
     protocol = restored_protocol(current.protocol, draft.protocol)

@@ -1,12 +1,15 @@
 """Whether a scope names something, and the error with what could be meant; the same in Python, SQL and the command line.
 
 A list of the tables in a mistyped scope would be empty, and a rule or a grant for it would apply to nothing, without a message. A
-scope that only selects among rules, grants, entries of the audit or events may name nothing: they outlive their tables.
+scope that only selects among rules, entries of the audit or events may name nothing: they outlive their tables, and a reader of
+events may wait for those of a table that is not created yet. Grants may exist before their tables, so that only an empty list of
+the grants in a scope that names nothing is an error.
 """
 
 from collections.abc import Iterable
 
-from cm_delta_dagster.catalog.access import WHOLE_CATALOG
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Grant
+from cm_delta_dagster.catalog.access_control import AccessControl
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.catalog.table_registry import TableRegistry
@@ -49,6 +52,16 @@ def check_scope(
     raise InvalidArgumentError(
         f"The catalog has no {kind} {scope}.{hint} Names are case-sensitive. Nothing was changed."
     ).with_remedy(remedy)
+
+
+def grants_in_scope(
+    access: AccessControl, registry: TableRegistry, namespaces: NamespaceRegistry, scope: str
+) -> tuple[Grant, ...]:
+    """The grants that apply in ``scope``. Raises InvalidArgumentError if there is none and the scope names nothing."""
+    grants = tuple(access.grants(scope))
+    if scope and not grants:
+        check_scope(registry, namespaces, scope)
+    return grants
 
 
 def unknown_table(

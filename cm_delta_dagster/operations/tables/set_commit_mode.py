@@ -5,7 +5,7 @@ during which writers wait. If the client crashes between the steps, setting the 
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.commit_policy import (
@@ -26,6 +26,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.storage.store import Store
 
 
 def choose_commit_policy(client: DeltaClient, *, scope: str, policy: CommitPolicy | None) -> None:
@@ -98,12 +99,18 @@ def present_commits(table: Table) -> RatifiedCommits:
         StorageError: a commit could not be staged; call again to continue.
     """
     ratified = table.catalog_answer()
+    stage_inline_commits(table.store, table.location, ratified.commits)
     directory = log_files.staged_commits_directory(table.location)
-    for commit in ratified.commits:
+    return replace(ratified, commits=tuple(_as_stored(table, directory, commit) for commit in ratified.commits))
+
+
+def stage_inline_commits(store: Store, location: str, commits: Iterable[RatifiedCommit]) -> None:
+    """Write the staged files of those ``commits`` that are inline, unless they exist. Raises StorageError."""
+    directory = log_files.staged_commits_directory(location)
+    for commit in commits:
         if commit.content is not None and commit.mode is CommitMode.INLINE:
             # The name holds a unique id: an existing file was written by an earlier call and has the same content.
-            _create_or_keep(table, f"{directory}/{commit.file_name}", commit.content)
-    return replace(ratified, commits=tuple(_as_stored(table, directory, commit) for commit in ratified.commits))
+            _create_or_keep(store, f"{directory}/{commit.file_name}", commit.content)
 
 
 def _as_stored(table: Table, directory: str, commit: RatifiedCommit) -> RatifiedCommit:
@@ -114,9 +121,9 @@ def _as_stored(table: Table, directory: str, commit: RatifiedCommit) -> Ratified
     return replace(commit, content=None, file_modification_time=status.modification_time)
 
 
-def _create_or_keep(table: Table, location: str, data: bytes) -> bool:
+def _create_or_keep(store: Store, location: str, data: bytes) -> bool:
     try:
-        table.store.write_if_absent(location, data)
+        store.write_if_absent(location, data)
     except ObjectAlreadyExistsError:
         return False
     return True
@@ -137,7 +144,7 @@ def _check_exclusive_creation(table: Table) -> None:
     name = log_files.staged_commit_file_name(0, str(uuid.uuid4()))
     location = f"{log_files.staged_commits_directory(table.location)}/{name}"
     try:
-        exclusive = _create_or_keep(table, location, b"") and not _create_or_keep(table, location, b"")
+        exclusive = _create_or_keep(table.store, location, b"") and not _create_or_keep(table.store, location, b"")
     except StoreNotSupportedError as error:
         raise StoreNotSupportedError(
             f"Commits to {table.identifier} cannot be made put-if-absent: {error} The commit mode was not changed."

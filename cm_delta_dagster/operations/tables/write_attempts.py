@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
@@ -110,7 +110,7 @@ def create_if_missing(
     *,
     identifier: TableIdentifier | str,
     design: Callable[[], TableDesign],
-    context: CommitContext = NO_CONTEXT,
+    context: CommitProperties = NO_PROPERTIES,
 ) -> Table:
     """Open the table of that name, or create it empty. Several clients may call this concurrently.
 
@@ -127,17 +127,29 @@ def create_if_missing(
     return attempt.table
 
 
-def open_or_create(client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign) -> Table:
+def open_or_create(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: TableDesign,
+    same_columns: bool = True,
+    same_partitions: bool = True,
+    context: CommitProperties = NO_PROPERTIES,
+) -> Table:
     """Open the table of that name, or create it empty if it does not exist. Several clients may call this concurrently.
 
-    Of a table that exists, only the columns and the partition columns of ``design`` are compared.
+    Args:
+        same_columns, same_partitions: whether the columns and the partition columns of a table that exists are compared with those
+            of ``design``; nothing else of it is.
 
     Raises:
         SchemaMismatchError: the table exists, and rows of the schema of ``design`` cannot be appended to it or its partition
             columns differ.
         CmDeltaError: as :func:`create_if_missing`.
     """
-    table = create_if_missing(client, identifier=identifier, design=lambda: design)
-    reconcile_schemas(table.snapshot().schema, design.schema, mode=SchemaMode.STRICT)
-    check_partitioning(table, design.partition_columns)
+    table = create_if_missing(client, identifier=identifier, design=lambda: design, context=context)
+    if same_columns:
+        reconcile_schemas(table.snapshot().schema, design.schema, mode=SchemaMode.STRICT)
+    if same_partitions:
+        check_partitioning(table, design.partition_columns)
     return table

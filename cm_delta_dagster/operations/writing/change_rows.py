@@ -106,7 +106,7 @@ class RowChangeRun:
 
     Attributes:
         candidates: files that can hold rows with a partner or rows that change, as add actions.
-        condition: that of the only clause of a query without a source.
+        where: that of the only clause of a query without a source.
         whole: files of which all rows are deleted, which need not be read to know that.
         may_match_twice: a row of the table may have several partners.
         marks: files may get deletion vectors.
@@ -117,7 +117,7 @@ class RowChangeRun:
     session: SparkSession
     query: RowChangeQuery
     candidates: pa.Table
-    condition: Predicate | None = None
+    where: Predicate | None = None
     whole: pa.Table | None = None
     may_match_twice: bool = False
     marks: bool = True
@@ -221,9 +221,9 @@ class RowChangeRun:
 
     def _positions_without_job(self) -> dict[str, BitMap64] | None:
         """The positions of the rows that change by file key; None if a Spark job has to find them."""
-        if self.condition is None:
+        if self.where is None:
             return None
-        request = ScanRequest(files=self.candidates, predicate=self.condition)
+        request = ScanRequest(files=self.candidates, predicate=self.where)
         layout = self.snapshot.layout
         positions_by_path = find_rows(self.session, store=self.write.table.store, layout=layout, request=request)
         if positions_by_path is None:
@@ -299,7 +299,7 @@ class RowChangeRun:
         positions = RowPositions(by_path=dict(zip(adds["path"].to_pylist(), bitmaps, strict=True)), are_returned=True)
         request = ScanRequest(files=adds, positions=None if copies else positions)
         num_rows = sum(map(len, bitmaps))
-        return RowsRead(files=adds, num_rows=num_rows, is_read_here=self.condition is not None and is_small(request))
+        return RowsRead(files=adds, num_rows=num_rows, is_read_here=self.where is not None and is_small(request))
 
     def _unchanged(self, files: Sequence[_File]) -> DataFrame | None:
         """The rows of ``files`` that do not change."""
@@ -323,7 +323,7 @@ class RowChangeRun:
 
     def _scan_few(self, files: pa.Table, bitmaps: Sequence[BitMap64]) -> DataFrame:
         """The rows of ``files`` at some positions; with all other rows if they are many, as a condition finds them faster then."""
-        few = self.condition is not None and sum(map(len, bitmaps)) <= MOST_ROWS_READ
+        few = self.where is not None and sum(map(len, bitmaps)) <= MOST_ROWS_READ
         return self._scan_rows(files, bitmaps, are_returned=True) if few else self._scan(files)
 
     def _scan_rows(self, files: pa.Table, bitmaps: Sequence[BitMap64], *, are_returned: bool) -> DataFrame:
@@ -416,7 +416,7 @@ class RowChangeRun:
         request = ScanRequest(files=files, row_tracking=self.query.row_ids, positions=positions)
         store = self.write.table.store
         rows = None
-        if self.condition is not None:
+        if self.where is not None:
             rows = read_rows(self.session, store=store, layout=layout, request=request)
         return scan(self.session, store=store, layout=layout, request=request) if rows is None else rows
 

@@ -5,30 +5,30 @@ The writes are those of single tables. Each one writes its data files and then w
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
+from cm_delta_dagster.client.commits.held_commit import is_repeated
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
-from cm_delta_dagster.errors import NOT_COMMITTED, IllegalCommitError, InvalidArgumentError
+from cm_delta_dagster.errors import CmDeltaError, IllegalCommitError, InvalidArgumentError, needs_no_files
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
-
-TRANSACTION_TAG = "cm_delta/transaction_id"
-"""Tag of ``commitInfo`` and of the feed: the id that the commits of one transaction over several tables share."""
 
 
 class DeferredWrites:
     """Collects the writes of several tables; :meth:`commit` or :meth:`discard` ends it. Threads may share it.
 
     Attributes:
-        transaction_id: recorded with each commit as the tag ``cm_delta/transaction_id``.
+        transaction_id: recorded with each commit, if there are several, in the action ``transactionGroup`` and as a tag.
     """
 
     def __init__(self, client: DeltaClient) -> None:
@@ -64,6 +64,59 @@ class DeferredWrites:
             CommitStateUnknownError: the catalog did not answer whether it ratified the commits: all of them, or none.
             InvalidArgumentError: the transaction has ended; or a write was begun and not executed, and nothing was committed.
         """
+        self._end_writes()
+        if not self._staged:
+            return {}
+        multi_table_commit = self._multi_table_commit()
+        with self._discarding():
+            ratified = multi_table_commit.ratify()
+        committed = {commit.snapshot.table_id: commit for commit in multi_table_commit.finish(ratified)}
+        return {
+            str(staged.table.identifier): staged.write.result(committed[table_id])
+            for table_id, staged in self._staged.items()
+        }
+
+    def hold(self, *, duration_ms: int = HOLD_DURATION_MS) -> Hold | None:
+        """Hold all writes as one group in place of :meth:`commit`. None if there are none.
+
+        Raises as :meth:`commit`, and
+
+        Raises:
+            CatalogUnavailableError: the writes may be held; nothing was committed, and no file was deleted.
+            InvalidArgumentError: also for a duration that is not permitted.
+        """
+        self._end_writes()
+        if not self._staged:
+            return None
+        with self._discarding():
+            hold = self._multi_table_commit().hold(duration_ms=duration_ms)
+        if is_repeated(hold, [staged.transaction for staged in self._staged.values()]):
+            self._discard_files()  # An earlier attempt of the same write is held.
+        return hold
+
+    def _multi_table_commit(self) -> MultiTableCommit:
+        return MultiTableCommit(
+            [
+                TableCommit(committer=staged.table.committer, transaction=staged.transaction)
+                for staged in self._staged.values()
+            ],
+            coordinator=self._client.coordinator,
+            settings=self._client.settings,
+            transaction_id=self.transaction_id,
+        )
+
+    @contextmanager
+    def _discarding(self) -> Iterator[None]:
+        """Delete the data files if the block ends by an error after which nothing refers to them."""
+        try:
+            yield
+        except CmDeltaError as error:
+            if needs_no_files(error) or isinstance(error, InvalidArgumentError):
+                self._discard_files()
+            raise
+
+    def _end_writes(self) -> None:
+        """Raises InvalidArgumentError if the transaction has ended, or if a write was begun and not executed."""
         if not self._end():
             raise _ended()
         if self._begun:
@@ -73,26 +126,6 @@ class DeferredWrites:
                 f"The transaction was not committed: a merge into {names} was begun, and not executed. Nothing was "
                 "committed to any table. Execute each merge within the block."
             )
-        if not self._staged:
-            return {}
-        multi_table_commit = MultiTableCommit(
-            [
-                TableCommit(committer=staged.table.committer, transaction=staged.transaction)
-                for staged in self._staged.values()
-            ],
-            coordinator=self._client.coordinator,
-            settings=self._client.settings,
-        )
-        try:
-            ratified = multi_table_commit.ratify()
-        except NOT_COMMITTED:
-            self._discard_files()
-            raise
-        committed = {commit.snapshot.table_id: commit for commit in multi_table_commit.finish(ratified)}
-        return {
-            str(staged.table.identifier): staged.write.result(committed[table_id])
-            for table_id, staged in self._staged.items()
-        }
 
     def begin(self, identifier: TableIdentifier) -> Callable[[], None]:
         """Note that a write to the table was begun, without which :meth:`commit` fails. Call the result to carry it out."""
@@ -191,15 +224,14 @@ class DeferredTable(TableTarget):
         *,
         operation: str,
         parameters: Mapping[str, str] | None = None,
-        context: CommitContext = NO_CONTEXT,
+        context: CommitProperties = NO_PROPERTIES,
     ) -> Transaction:
         """Start the write that builds on ``snapshot``; its commit waits for the end of the transaction. Raises as Table's."""
-        tags = {**context.tags, TRANSACTION_TAG: self._owner.transaction_id}
         return self.table.start_transaction(
             snapshot,
             operation=operation,
             parameters=parameters,
-            context=replace(context, tags=tags),
+            context=context,
             committer=_CommittedTogether(),
         )
 

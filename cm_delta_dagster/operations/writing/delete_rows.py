@@ -1,6 +1,6 @@
-"""Deletes the rows that satisfy a predicate within a write. DELETE and the overwrite of a slice share it.
+"""Deletes the rows that satisfy a condition within a write. DELETE and the overwrite of a slice share it.
 
-A file whose partition values prove that every row satisfies the predicate is removed without being read.
+A file whose partition values prove that every row satisfies the condition is removed without being read.
 """
 
 import pyarrow.compute as pc
@@ -21,9 +21,9 @@ _ALIAS = "target"
 
 
 def delete_rows(
-    write: WriteTransaction, session: SparkSession, predicate: Predicate, *, marks: bool = True
+    write: WriteTransaction, session: SparkSession, where: Predicate, *, marks: bool = True
 ) -> ChangeCounts:
-    """Delete the rows that satisfy ``predicate``, with at most two Spark jobs; the caller declares the read and commits.
+    """Delete the rows that satisfy ``where``, with at most two Spark jobs; the caller declares the read and commits.
 
     Args:
         marks: files may get deletion vectors.
@@ -32,10 +32,10 @@ def delete_rows(
         InvalidArgumentError: Spark does not accept the condition, such as a number.
     """
     snapshot = write.transaction.snapshot
-    candidates = snapshot.matching_files(predicate)
+    candidates = snapshot.matching_files(where)
     fully_matching = partition_matches_exactly(
         candidates,
-        predicate,
+        where,
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
         mapping=snapshot.column_mapping,
@@ -45,14 +45,14 @@ def delete_rows(
     clause = ChangeClause(
         kind=ClauseKind.NOT_MATCHED_BY_SOURCE,
         action=ClauseAction.DELETE,
-        condition=holds(predicate, snapshot.schema),
+        condition=holds(where, snapshot.schema),
         values={},
     )
     query = RowChangeQuery(
         schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
     )
     run = RowChangeRun(
-        write=write, session=session, query=query, candidates=mixed, condition=predicate, whole=whole, marks=marks
+        write=write, session=session, query=query, candidates=mixed, where=where, whole=whole, marks=marks
     )
     with spark_errors(f"deleting rows of {snapshot.identifier}"):
         return run.run()

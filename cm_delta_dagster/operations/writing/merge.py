@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
+from cm_delta_dagster.remedies import MergeOnCondition
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.key_ranges import SourceRange
 from cm_delta_dagster.spark.changes.merge import (
@@ -58,7 +59,7 @@ class MergeMode(StrEnum):
     UPDATE_ONLY = "update_only"
     """Update matched target rows; insert nothing."""
     DELETE_UNMATCHED = "delete_unmatched"
-    """As UPSERT, and delete the unmatched target rows within ``within``."""
+    """As UPSERT, and delete the unmatched target rows that satisfy ``where``."""
 
 
 @names_table
@@ -68,7 +69,7 @@ def merge(
     frame: DataFrame,
     keys: Sequence[str],
     mode: MergeMode = MergeMode.UPSERT,
-    within: Condition | None = None,
+    where: Condition | None = None,
     schema_mode: SchemaMode = SchemaMode.STRICT,
     options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
@@ -77,14 +78,14 @@ def merge(
     Args:
         frame: at most one row for each key. Columns that it lacks stay unchanged in updated rows, and are NULL in others.
         keys: names of the key columns, ignoring case.
-        within: slice of the table to merge into. Rows of the table outside of the slice are neither read nor changed; a row
+        where: slice of the table to merge into. Rows of the table outside of the slice are neither read nor changed; a row
             of ``frame`` outside of it is an error. Merges into disjoint partitions do not conflict.
         schema_mode: STRICT, or MERGE to add columns to the table.
 
     Raises:
         InvalidArgumentError: the table or the frame has no such key column, or ``schema_mode`` is OVERWRITE.
         InvalidDataError: several rows of ``frame`` have the same key, or a key in a partition column is the empty text.
-        PartitionMismatchError: a row of ``frame`` lies outside of ``within``.
+        PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
         SchemaMismatchError: the columns do not fit.
         IllegalCommitError: the table is append-only and the mode changes rows.
         CommitConflictError: a concurrent commit changed rows that this merge read.
@@ -101,7 +102,7 @@ def merge(
         return earlier
     if mode is not MergeMode.INSERT_ONLY:
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
-    scope = slice_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
+    scope = slice_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
     offered = schema_of(frame)
     names = key_names(keys, snapshot.schema, offered)
@@ -150,7 +151,7 @@ def _row_change(source: MergeSource, mode: MergeMode, scope: Predicate | None) -
         MergeMode.DELETE_UNMATCHED: (update, insert, remove),
     }[mode]
     on = reduce(and_, [F.col(f"target.{quoted(key)}") == F.col(f"source.{quoted(key)}") for key in source.keys])
-    return RowChange(clauses=clauses, source=source.frame, on=on, within=scope)
+    return RowChange(clauses=clauses, source=source.frame, on=on, where=scope)
 
 
 def key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
@@ -163,11 +164,11 @@ def key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tu
     for key in keys:
         in_table, in_source = table.field(key), offered.field(key)
         if in_table is None or in_source is None:
-            where, schema = ("table", table) if in_table is None else ("source", offered)
-            hint = "" if key.isidentifier() else " For a merge on a condition, give source_alias, then add clauses."
-            raise InvalidArgumentError(
-                f"The key column {key!r} is not in the {where}, whose columns are {', '.join(schema.names)}.{hint}"
+            side, schema = ("table", table) if in_table is None else ("source", offered)
+            error = InvalidArgumentError(
+                f"The key column {key!r} is not in the {side}, whose columns are {', '.join(schema.names)}."
             )
+            raise error if key.isidentifier() else error.with_remedy(MergeOnCondition())
         if in_table.name in names:
             raise InvalidArgumentError(f"The key column {key!r} is named twice.")
         if data_type_text(in_table.type).startswith(("array", "map", "struct", "variant", "void")):

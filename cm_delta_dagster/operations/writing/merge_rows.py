@@ -226,8 +226,8 @@ def cached(frame: DataFrame) -> Iterator[DataFrame]:
 def merge_parameters(change: RowChange) -> dict[str, str]:
     """``operationParameters`` of the commit."""
     condition = "" if change.on is None else expression_text(change.on)
-    if change.within is not None:
-        condition = f"{condition} AND ({to_sql(change.within)})"
+    if change.where is not None:
+        condition = f"{condition} AND ({to_sql(change.where)})"
     named = {
         "matchedPredicates": ClauseKind.MATCHED,
         "notMatchedPredicates": ClauseKind.NOT_MATCHED,

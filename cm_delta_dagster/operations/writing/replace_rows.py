@@ -45,11 +45,11 @@ _MOST_PARTITIONS = 100
 """Up to this many replaced partitions, a concurrent change of another partition is no conflict."""
 
 
-def replace_where(write: WriteTransaction, frame: DataFrame, predicate: Predicate) -> ChangeCounts:
-    """Replace the rows that satisfy ``predicate``; the caller commits. Files are rewritten, as delta-spark does."""
-    write.transaction.read(predicate)
-    added = write.add_new_rows(frame, predicate)
-    counts = delete_rows(write, frame.sparkSession, predicate, marks=False)
+def replace_where(write: WriteTransaction, frame: DataFrame, where: Predicate) -> ChangeCounts:
+    """Replace the rows that satisfy ``where``; the caller commits. Files are rewritten, as delta-spark does."""
+    write.transaction.read(where)
+    added = write.add_new_rows(frame, where)
+    counts = delete_rows(write, frame.sparkSession, where, marks=False)
     _record_inserts(write, frame, added)
     return counts
 

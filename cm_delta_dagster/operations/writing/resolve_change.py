@@ -138,13 +138,13 @@ class _Resolution:
         self.names = frozenset(name.lower() for name in (*shape.schema.names, *offered.names))
 
     def run(self) -> ResolvedChange:
-        on, condition, change_within = None, JoinCondition(), self.change.within
+        on, condition, change_where = None, JoinCondition(), self.change.where
         if self.change.on is not None:
             on, condition = self._column(self.change.on, None), self._condition(self.change.on)
             self._check_condition(on)
             on = self._compared(self.change.on, on, None)
-            if change_within is not None:
-                on = on & self._computed(change_within)
+            if change_where is not None:
+                on = on & self._computed(change_where)
         clauses = tuple(self._clause(clause) for clause in self.change.clauses)
         by_source = tuple(
             self._on_target(clause.condition)
@@ -157,7 +157,7 @@ class _Resolution:
             clauses=clauses,
             on=on,
             keys=condition.keys,
-            on_target=conjunction([*on_target, *([] if change_within is None else [change_within])]),
+            on_target=conjunction([*on_target, *([] if change_where is None else [change_where])]),
             by_source=by_source,
             computed=self.computed,
         )

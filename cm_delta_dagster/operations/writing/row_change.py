@@ -54,14 +54,14 @@ class RowChange:
     """Clauses over the table and, unless ``source`` is None, a source that is joined by ``on``.
 
     Attributes:
-        within: rows of the table outside of it have no partner.
+        where: the rows of the table that can have a partner; None for all.
         evolves: columns and nested fields of the source that the table lacks are added to the table.
     """
 
     clauses: tuple[RowClause, ...] = ()
     source: DataFrame | None = None
     on: Expression | None = None
-    within: Predicate | None = None
+    where: Predicate | None = None
     target_alias: str = "target"
     source_alias: str = "source"
     evolves: bool = False

@@ -86,7 +86,7 @@ def update(
     ):
         write.transaction.read(predicate)
         candidates = snapshot.matching_files(predicate)
-        run = RowChangeRun(write=write, session=spark, query=query, candidates=candidates, condition=predicate)
+        run = RowChangeRun(write=write, session=spark, query=query, candidates=candidates, where=predicate)
         counts = run.run()
         metrics = {
             **file_metrics(write, counts),

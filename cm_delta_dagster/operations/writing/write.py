@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.operations.arguments import names_table, one_of
+from cm_delta_dagster.operations.arguments import names_table, one_of, partitioning_text
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge import key_names
@@ -110,7 +110,7 @@ def _append(
 ) -> WriteResult:
     """One attempt of an append. Raises _RenumberedError after a conflict if the rows have generated identity values."""
     snapshot = table.snapshot()
-    _check_partitions(snapshot, partition_by)
+    check_partitions(snapshot, partition_by)
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
@@ -170,7 +170,7 @@ def overwrite(
         dynamic = False
     _check_one_slice(where, keys, schema_mode, dynamic=dynamic)
     if schema_mode is not SchemaMode.OVERWRITE:
-        _check_partitions(snapshot, partition_by)
+        check_partitions(snapshot, partition_by)
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
@@ -223,14 +223,14 @@ def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: 
         )
 
 
-def _check_partitions(snapshot: Snapshot, partition_by: Sequence[str] | None) -> None:
+def check_partitions(snapshot: Snapshot, partition_by: Sequence[str] | None) -> None:
     """Refuse other partition columns than those of the table, whose other rows stay."""
     if partition_by is None:
         return
     if [name.lower() for name in partition_by] != [name.lower() for name in snapshot.partition_columns]:
         raise InvalidArgumentError(
-            f"{snapshot.identifier} is partitioned by {list(snapshot.partition_columns)}, not by {list(partition_by)}. This write "
-            "does not change that. Nothing was written. Leave out `partition_by`."
+            f"{snapshot.identifier} is {partitioning_text(snapshot.partition_columns)}; the call says "
+            f"{partitioning_text(partition_by)}. This write does not change that. Nothing was written. Leave out `partition_by`."
         ).with_remedy(OverwriteWithSchema())
 
 

@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
@@ -70,7 +70,7 @@ class StreamWrite:
 
 @names_table
 def write_stream(
-    table: WriteTarget, *, frame: DataFrame, write: StreamWrite, context: CommitContext = NO_CONTEXT
+    table: WriteTarget, *, frame: DataFrame, write: StreamWrite, context: CommitProperties = NO_PROPERTIES
 ) -> StreamingQuery:
     """Start a query that writes the rows of the streaming ``frame`` to the table, each batch exactly once.
 
@@ -123,7 +123,9 @@ def _check(table: WriteTarget, frame: DataFrame, write: StreamWrite) -> None:
     target_shape(snapshot, frame, write.schema_mode)
 
 
-def _batch_function(table: WriteTarget, write: StreamWrite, context: CommitContext) -> Callable[[DataFrame, int], None]:
+def _batch_function(
+    table: WriteTarget, write: StreamWrite, context: CommitProperties
+) -> Callable[[DataFrame, int], None]:
     def write_batch(rows: DataFrame, number: int) -> None:
         query = rows.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
         if not query:

@@ -16,7 +16,13 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule, Progress
+from cm_delta_dagster.client.commits.context import (
+    NO_PROPERTIES,
+    CommitProperties,
+    Idempotency,
+    IdempotencyRule,
+    Progress,
+)
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -59,8 +65,7 @@ from cm_delta_dagster.storage.discard import discard, discard_below
 class StreamingUpdate:
     """The batch of a streaming query that a write commits, as delta-spark records it in ``commitInfo``.
 
-    Attributes:
-        output_mode: as Spark names it, e.g. ``Append``.
+    ``output_mode`` is as Spark names it, e.g. ``Append``.
     """
 
     OPERATION: ClassVar[str] = "STREAMING UPDATE"
@@ -97,7 +102,7 @@ class CommitOptions:
     """
 
     idempotency: Idempotency | None = None
-    context: CommitContext = NO_CONTEXT
+    context: CommitProperties = NO_PROPERTIES
     progress: Sequence[Progress] = ()
     replaces_winners: bool = False
     check_replaced: Callable[[Snapshot], None] = lambda snapshot: None

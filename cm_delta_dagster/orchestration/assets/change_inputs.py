@@ -20,8 +20,8 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, VersionNotFoundError
 from cm_delta_dagster.operations.reading.change_query import (
+    ChangeFiles,
     ChangeRange,
-    TableChanges,
     find_changes_of_one_schema,
     no_changes,
     rows_as_inserts,
@@ -89,7 +89,7 @@ class ChangesRead:
         later = stopped.version
         return InvalidArgumentError(
             f"{error} The changes of {self.table} up to version {self.version} have the columns that the table had before version "
-            f"{later} ({stopped.reason}), and this run reads them first. Name these columns in 'columns' and 'filter' of "
+            f"{later} ({stopped.reason}), and this run reads them first. Name these columns in 'columns' and 'where' of "
             f"the input for one run, or leave them out. Or skip these changes: {self.way_past} lets the asset continue with "
             f"version {later}. It can read the rows of version {self.version} as a full input instead (metadata 'version': "
             f"{self.version} without 'changes')."
@@ -169,7 +169,7 @@ def changes_since(
     consumer: Consumer | None,
     first: ChangesFrom | None,
     step_context: Any,
-) -> tuple[TableChanges, ChangesRead | None]:
+) -> tuple[ChangeFiles, ChangesRead | None]:
     """The changes up to ``snapshot`` that the consumer has not read. The step remembers them for its output.
 
     Args:
@@ -245,7 +245,7 @@ def report_changes_read(
     instance.report_runless_asset_event(dg.AssetObservation(asset_key, description=text, metadata=metadata))
 
 
-def _first_changes(table: Table, snapshot: Snapshot, first: ChangesFrom | None) -> tuple[TableChanges, int]:
+def _first_changes(table: Table, snapshot: Snapshot, first: ChangesFrom | None) -> tuple[ChangeFiles, int]:
     """The changes of a first materialization, and the position after them."""
     if first is None:
         return rows_as_inserts(snapshot), snapshot.version
@@ -279,7 +279,7 @@ def _replaced(error: ReplacedRowsError, consumer: Consumer, way_past: str | None
     )
 
 
-def _changes_after(table: Table, snapshot: Snapshot, after: int) -> TableChanges:
+def _changes_after(table: Table, snapshot: Snapshot, after: int) -> ChangeFiles:
     latest = table.snapshot().version if after > snapshot.version else snapshot.version
     if after > latest:
         raise VersionNotFoundError(

@@ -15,7 +15,7 @@ import dagster as dg
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.writing.deferred_writes import TRANSACTION_TAG, DeferredWrites
+from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome
 from cm_delta_dagster.orchestration.assets.output_events import WrittenOutput, withhold_materialization
 from cm_delta_dagster.orchestration.metadata import metadata as facts
@@ -120,7 +120,7 @@ def _names_in_group(step: Any) -> frozenset[str]:
         entries = own_entries(
             asset_metadata(step, output.properties.asset_key, definition.metadata),
             known=WRITE_KEYS | DEFAULT_READ_KEYS,
-            where=f"The metadata of the output {output.name}",
+            place=f"The metadata of the output {output.name}",
         )
         if switch(entries.get("commit_together"), "commit_together"):
             members[output.name] = definition
@@ -170,7 +170,7 @@ def _report_staged(output: WrittenOutput, transaction_id: str) -> None:
         output.written.table.identifier,
     )
     output.context.add_output_metadata(
-        {facts.OUTCOME: output.written.result.outcome.value, TRANSACTION_TAG: transaction_id}
+        {facts.OUTCOME: output.written.result.outcome.value, facts.TRANSACTION_ID: transaction_id}
     )
     withhold_materialization(output.context)
 

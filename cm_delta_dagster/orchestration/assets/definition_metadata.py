@@ -35,8 +35,8 @@ def definition_metadata(
     Raises:
         InvalidArgumentError: a key is misspelt, or the metadata does not name a table.
     """
-    where = f"The metadata of {'/'.join(asset_path)}" if asset_path else "The output's metadata"
-    entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
+    place = f"The metadata of {'/'.join(asset_path)}" if asset_path else "The output's metadata"
+    entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, place=place)
     table = str(table_identifier(entries, asset_path=asset_path, names=names))
     standard = standard_metadata(table=table, location=location, schema=schema, counts=None)
     return {key: value for key, value in standard.items() if key not in metadata}

@@ -14,12 +14,13 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.operations.reading.change_query import TableChanges
-from cm_delta_dagster.operations.reading.read import plan_snapshot_read
-from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches
-from cm_delta_dagster.operations.reading.read_changes import scan_changes
-from cm_delta_dagster.operations.reading.read_changes_arrow import change_batches
-from cm_delta_dagster.operations.reading.read_polars import scan_snapshot_polars
+from cm_delta_dagster.operations.reading.change_query import ChangeFiles, ChangeScan
+from cm_delta_dagster.operations.reading.read import plan_read
+from cm_delta_dagster.operations.reading.read_arrow import read_batches
+from cm_delta_dagster.operations.reading.read_changes import read_changes
+from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches
+from cm_delta_dagster.operations.reading.read_polars import scan_polars
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.orchestration.assets.change_inputs import Consumer, changes_metadata, changes_since, reads_of
 from cm_delta_dagster.orchestration.assets.mapped_inputs import mapped_rows
 from cm_delta_dagster.orchestration.assets.missing_partitions import check_partitions
@@ -43,7 +44,7 @@ class TableInput:
         step: Dagster's context of the step; None in a unit test.
         session: returns the Spark session; called only for an input of Spark's type.
         reports: whether the read becomes an observation of the upstream asset.
-        within: a condition of the rows besides those of the contract.
+        where: a condition of the rows besides those of the contract.
     """
 
     context: dg.InputContext
@@ -54,7 +55,7 @@ class TableInput:
     step: Any
     session: Callable[[], Any]
     reports: bool
-    within: Predicate | None = None
+    where: Predicate | None = None
 
     @classmethod
     def of(
@@ -88,24 +89,24 @@ class TableInput:
         """The rows of the upstream output alone, which is one of several with a mapping key."""
         if self.frame_type is FrameType.SNAPSHOT:
             return self
-        snapshot, within = mapped_rows(self.context, self.table, self.snapshot, step=self.step, run_writes=run_writes)
-        return replace(self, snapshot=snapshot, within=within)
+        snapshot, where = mapped_rows(self.context, self.table, self.snapshot, step=self.step, run_writes=run_writes)
+        return replace(self, snapshot=snapshot, where=where)
 
     def rows(self) -> Any:
         """The rows of the selected partitions, or the snapshot."""
-        snapshot, store, contract = self.snapshot, self.table.store, self.contract
+        snapshot, contract = self.snapshot, self.contract
         if self.frame_type is FrameType.SNAPSHOT:
             self._report({})
             return snapshot
-        where = self._where()
-        plan = plan_snapshot_read(snapshot, store=store, columns=contract.columns, where=where)
+        scan = SnapshotScan(snapshot=snapshot, store=self.table.store, columns=contract.columns, where=self._where())
+        plan = plan_read(scan)
         self._report({facts.FILES_READ: plan.files_read, facts.FILES_TOTAL: plan.files_total})
         if self.frame_type is FrameType.SPARK:
             return plan.frame(self.session())
         if self.frame_type is FrameType.POLARS_LAZY:
-            return scan_snapshot_polars(snapshot, store=store, columns=contract.columns, where=where)
+            return scan_polars(scan)
         return from_batches(
-            read_snapshot_batches(snapshot, store=store, columns=contract.columns, where=where),
+            read_batches(scan),
             self.frame_type,
             dtype_backend=contract.dtype_backend,
         )
@@ -152,18 +153,18 @@ class TableInput:
                 raise
             raise read.of_former_columns(error, read.stopped_before) from error
 
-    def _changed_rows(self, changes: TableChanges) -> Any:
+    def _changed_rows(self, changes: ChangeFiles) -> Any:
         contract, where = self.contract, None
-        if contract.filter is not None:
-            where = parse_predicate(contract.filter, change_schema(changes.definition.schema))
+        if contract.where is not None:
+            where = parse_predicate(contract.where, change_schema(changes.definition.schema))
+        scan = ChangeScan(table=self.table, changes=changes, columns=contract.columns, where=where)
         if self.frame_type is FrameType.SPARK:
-            return scan_changes(self.table, changes, spark=self.session(), columns=contract.columns, where=where)
-        batches = change_batches(self.table, changes, columns=contract.columns, where=where)
-        return from_batches(batches, self.frame_type, dtype_backend=contract.dtype_backend)
+            return read_changes(scan, spark=self.session())
+        return from_batches(read_change_batches(scan), self.frame_type, dtype_backend=contract.dtype_backend)
 
     def _where(self) -> Predicate | None:
         context = self.context
-        parts: list[Predicate] = [] if self.within is None else [self.within]
+        parts: list[Predicate] = [] if self.where is None else [self.where]
         if context.has_asset_partitions:
             part = partition_slice(
                 context.asset_partitions_def,
@@ -174,9 +175,9 @@ class TableInput:
             if self.step is not None:
                 allowed = self.contract.allows_missing_partitions
                 check_partitions(context, part, self.snapshot, store=self.table.store, allowed=allowed)
-            parts.append(part.predicate)
-        if self.contract.filter is not None:
-            parts.append(parse_predicate(self.contract.filter, self.snapshot.schema))
+            parts.append(part.where)
+        if self.contract.where is not None:
+            parts.append(parse_predicate(self.contract.where, self.snapshot.schema))
         return conjunction(parts) if parts else None
 
     def _report(self, details: dict[str, Any], *, version: int | None = None) -> None:

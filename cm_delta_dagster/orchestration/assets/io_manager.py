@@ -5,6 +5,7 @@ output as one commit, and ``runs`` makes writes idempotent and pins versions.
 """
 
 import time
+import typing
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -51,7 +52,8 @@ from cm_delta_dagster.orchestration.metadata.write_contract import (
     table_identifier,
 )
 from cm_delta_dagster.orchestration.runs.refusals import without_retries
-from cm_delta_dagster.orchestration.runs.resources import CatalogResource, HasSparkSession, SparkResource
+from cm_delta_dagster.orchestration.runs.resource_fields import check_catalog, check_fields
+from cm_delta_dagster.orchestration.runs.resources import CatalogResource, SparkResource, session_of
 from cm_delta_dagster.orchestration.runs.run_checks import checked_warehouse
 from cm_delta_dagster.orchestration.runs.runs import (
     WriteOrigin,
@@ -63,6 +65,12 @@ from cm_delta_dagster.orchestration.runs.runs import (
     run_tags,
 )
 from cm_delta_dagster.spark.session.session import running_session
+
+_FIELD_HINTS: Mapping[str, str] = {
+    "schema": "default_schema=...",
+    **{name: f"spark=SparkResource({name}=...)" for name in SparkResource.model_fields},
+    **{name: f"catalog=CatalogResource({name}=...)" for name in CatalogResource.model_fields},
+}
 
 
 class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
@@ -99,6 +107,13 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     _checked: ExitStack = PrivateAttr(default_factory=ExitStack)
     _groups: OutputGroups = PrivateAttr(default_factory=OutputGroups)
     _run_writes: RunWrites = PrivateAttr(default_factory=RunWrites)
+
+    if not typing.TYPE_CHECKING:  # A type checker sees the fields as parameters.
+
+        def __init__(self, **data: Any) -> None:
+            check_fields(type(self), data, hints=_FIELD_HINTS)
+            check_catalog(data.get("catalog"), user="CatalogManagedDeltaIOManager")
+            super().__init__(**data)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Find out before an asset is computed that the catalog or the warehouse cannot be reached."""
@@ -218,7 +233,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
 
     def table_of(self, metadata: Mapping[str, Any], asset_key: dg.AssetKey) -> TableIdentifier:
         """The table of an asset with this metadata. Raises InvalidArgumentError."""
-        entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata")
+        entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, place="The asset's metadata")
         return table_identifier(entries, asset_path=asset_key.path, names=self._names)
 
     @property
@@ -226,13 +241,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         return compacting_client(self.catalog.client, self._session)
 
     def _session(self) -> Any:
-        if not isinstance(self.spark, HasSparkSession):
-            raise InvalidArgumentError(
-                f"The resource 'spark' of the Delta IO manager is a {type(self.spark).__name__} without a "
-                "spark_session. Use cm_delta_dagster's SparkResource, dagster-pyspark's LazyPySparkResource, or another "
-                "resource with that property."
-            )
-        return self.spark.spark_session
+        return session_of(self.spark, user="Delta IO manager")
 
     @property
     def _names(self) -> NamingDefaults:

@@ -17,7 +17,8 @@ from dagster._core.event_api import AssetRecordsFilter
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import PartitionNotFoundError
-from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches
+from cm_delta_dagster.operations.reading.read_arrow import read_batches
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.orchestration.metadata import metadata as facts
 from cm_delta_dagster.orchestration.metadata.partitions import PartitionSlice
 from cm_delta_dagster.orchestration.runs.asset_events import DATA_VERSION_TAG
@@ -134,7 +135,7 @@ def _reads_everything(context: dg.InputContext, step: Any) -> bool:
 def _without_rows(snapshot: Snapshot, store: Store, part: PartitionSlice, keys: Sequence[str]) -> Sequence[str]:
     """Those of the keys of which the table has no rows."""
     possible = [key for key in keys if snapshot.matching_files(part.predicate_of(key)).num_rows]
-    if not possible or partition_only(part.predicate, snapshot.partition_columns):
+    if not possible or partition_only(part.where, snapshot.partition_columns):
         return [key for key in keys if key not in possible]
     keys_with_rows = set(_keys_of_rows(snapshot, store, part, possible))
     return [key for key in keys if key not in keys_with_rows]
@@ -144,7 +145,7 @@ def _keys_of_rows(snapshot: Snapshot, store: Store, part: PartitionSlice, keys: 
     """The keys of the rows that belong to one of ``keys``."""
     columns = list(part.columns.values())
     where = Or(tuple(part.predicate_of(key) for key in keys))
-    for batch in read_snapshot_batches(snapshot, store=store, columns=columns, where=where):
+    for batch in read_batches(SnapshotScan(snapshot=snapshot, store=store, columns=columns, where=where)):
         for values in pa.Table.from_batches([batch]).group_by(columns).aggregate([]).to_pylist():
             key = part.key_of(values)
             if key is not None:

@@ -12,7 +12,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext, Progress
+from cm_delta_dagster.client.commits.context import CommitProperties, Progress
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -20,18 +20,19 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
 )
-from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
 from cm_delta_dagster.operations.tables.write_attempts import create_if_missing, write_attempts
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
-from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
+from cm_delta_dagster.operations.writing.write import WriteResult, append, check_partitions, overwrite
 from cm_delta_dagster.operations.writing.write_result import already_committed, is_already_committed
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.orchestration.assets.run_writes import RunWrites
-from cm_delta_dagster.orchestration.metadata.merge_clauses import condition_of_keys, merge_change, others_changed
+from cm_delta_dagster.orchestration.metadata.merge_clauses import merge_change, others_changed
 from cm_delta_dagster.orchestration.metadata.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.metadata.write_contract import OnConflict, WriteContract, WriteMode
 from cm_delta_dagster.orchestration.runs.refusals import refuse_waiting
@@ -93,7 +94,7 @@ def write_output(
             attempt committed the write or no row changes. A table that does not exist is created empty before.
 
     Raises:
-        InvalidArgumentError: the contract does not fit the partitions or the columns.
+        InvalidArgumentError: the contract does not fit the partitions or the columns, or the table has other partition columns.
         PartitionMismatchError: rows lie outside of the partitions being written.
         SchemaMismatchError: the columns do not fit the table.
         TableAlreadyExistsError: mode ``error_if_exists``, and the table or partition has rows.
@@ -137,6 +138,8 @@ def _write(
         _refuse_lost_rows(table, replaced, write, part, frame)
 
     if not is_already_committed(snapshot, identity):
+        if write.contract.schema_mode is not SchemaMode.OVERWRITE:
+            check_partitions(snapshot, write.contract.partition_by)  # A merge checks none.
         refuse_lost_rows(snapshot)
         if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
             _refuse_existing_rows(table, snapshot, part, frame)
@@ -149,7 +152,7 @@ def _write(
         check_replaced=refuse_lost_rows,
     )
     if part is not None and not _checks_slice(write.contract):
-        frame = guarded_source(frame, schema, part.predicate, partition_columns=snapshot.partition_columns)
+        frame = guarded_source(frame, schema, part.where, partition_columns=snapshot.partition_columns)
     return _dispatch(table, frame, write.contract, part, options), part, altered
 
 
@@ -160,9 +163,9 @@ def _refuse_lost_rows(
     stored = table.table if isinstance(table, DeferredTable) else table
     if not isinstance(stored, Table) or not write.contract.replaces_rows:
         return
-    replaced = None if part is None else part.predicate
+    replaced = None if part is None else part.where
     if write.contract.mode is WriteMode.REPLACE_WHERE:
-        replaced = _replace_predicate(table, write.contract, replaced)
+        replaced = _rows_to_replace(table, write.contract, replaced)
     elif write.contract.merge_clauses:
         others = others_changed(write.contract.merge_clauses, snapshot.schema)
         replaced = others if replaced is None else conjunction((replaced, others))
@@ -172,7 +175,7 @@ def _refuse_lost_rows(
 
 
 def _brought_in_line(
-    table: WriteTarget, frame: DataFrame, contract: WriteContract, context: CommitContext
+    table: WriteTarget, frame: DataFrame, contract: WriteContract, context: CommitProperties
 ) -> tuple[int, ...]:
     """Alter a table that exists as its owner declares; the versions of the commits."""
     if isinstance(table, DeferredTable):
@@ -231,7 +234,7 @@ def _dispatch(
     options: CommitOptions,
 ) -> WriteResult:
     """Write ``frame`` with the operation that belongs to the mode of ``contract``, limited to ``part``."""
-    within = None if part is None else part.predicate
+    where = None if part is None else part.where
     match contract.mode:
         case WriteMode.APPEND | WriteMode.ERROR_IF_EXISTS:
             return append(
@@ -245,16 +248,17 @@ def _dispatch(
             return overwrite(
                 table,
                 frame=frame,
-                where=_replace_predicate(table, contract, within) if by_condition else within,
+                where=_rows_to_replace(table, contract, where) if by_condition else where,
                 schema_mode=contract.schema_mode,
+                partition_by=contract.partition_by if contract.schema_mode is SchemaMode.OVERWRITE else None,
                 options=options,
             )
         case WriteMode.MERGE if contract.merge_clauses:
             change = merge_change(
                 contract.merge_clauses,
                 frame=frame,
-                on=contract.merge_on or condition_of_keys(contract.merge_keys),
-                within=within,
+                on=contract.on,
+                where=where,
                 evolves=contract.schema_mode is SchemaMode.MERGE,
             )
             return merge_rows(table, change=change, options=options)
@@ -262,18 +266,18 @@ def _dispatch(
             return merge(
                 table,
                 frame=frame,
-                keys=contract.merge_keys,
+                keys=tuple(contract.on),
                 mode=contract.merge_mode,
-                within=within,
+                where=where,
                 schema_mode=contract.schema_mode,
                 options=options,
             )
 
 
-def _replace_predicate(table: WriteTarget, contract: WriteContract, within: Predicate | None) -> Predicate:
-    assert contract.replace_where is not None
-    asked = parse_predicate(contract.replace_where, table.snapshot().schema)
-    return conjunction([asked] if within is None else [within, asked])
+def _rows_to_replace(table: WriteTarget, contract: WriteContract, where: Predicate | None) -> Predicate:
+    assert contract.where is not None
+    of_contract = parse_predicate(contract.where, table.snapshot().schema)
+    return conjunction([of_contract] if where is None else [where, of_contract])
 
 
 def _checks_slice(contract: WriteContract) -> bool:
@@ -293,15 +297,14 @@ def _refuse_existing_rows(
             f"{table.identifier} exists and has rows, and the mode of the write is error_if_exists. Nothing was written. Choose "
             "another mode, or drop the table."
         )
-    files = snapshot.matching_files(part.predicate)
+    files = snapshot.matching_files(part.where)
     has_rows = files.num_rows > 0
-    if has_rows and not partition_only(part.predicate, snapshot.partition_columns):
-        rows = read_snapshot(
-            snapshot,
+    if has_rows and not partition_only(part.where, snapshot.partition_columns):
+        rows = read(
+            SnapshotScan(
+                snapshot=snapshot, store=table.store, columns=sorted(columns_of(part.where)), where=part.where
+            ),
             spark=frame.sparkSession,
-            store=table.store,
-            columns=sorted(columns_of(part.predicate)),
-            where=part.predicate,
         )
         has_rows = not rows.isEmpty()
     if has_rows:

@@ -9,7 +9,8 @@ import dagster as dg
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches
+from cm_delta_dagster.operations.reading.read_arrow import read_batches
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.orchestration.metadata.partitions import PartitionSlice
 
 PREVIEW = "cm_delta/preview"
@@ -22,9 +23,9 @@ _log = logging.getLogger(__name__)
 def preview(table: Table, snapshot: Snapshot, *, part: PartitionSlice | None, num_rows: int) -> dict[str, Any]:
     """The metadata entry with the first rows; empty if they cannot be read, because the write has succeeded."""
     columns = snapshot.schema.names[:_MAX_COLUMNS]
-    where = None if part is None else part.predicate
+    where = None if part is None else part.where
     try:
-        with read_snapshot_batches(snapshot, store=table.store, columns=columns, where=where) as batches:
+        with read_batches(SnapshotScan(snapshot=snapshot, store=table.store, columns=columns, where=where)) as batches:
             rows = (row for batch in batches for row in batch.slice(0, num_rows).to_pylist())
             first = list(islice(rows, num_rows))
     except CmDeltaError as error:

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
-from cm_delta_dagster.operations.reading.read import read_snapshot
+from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.orchestration.runs.runs import APP_PREFIX, WriteOrigin, numbers_of_run
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -151,7 +152,7 @@ def _loses_rows(
         return bool(rows.num_files)
     if not rows.matching_files(both).num_rows:
         return False
-    return not read_snapshot(rows, spark=spark, store=store, where=both).isEmpty()
+    return not read(SnapshotScan(snapshot=rows, store=store, where=both), spark=spark).isEmpty()
 
 
 def _replaces(origin: WriteOrigin, other: str, snapshot: Snapshot, commit: OutputCommit | None) -> InvalidArgumentError:

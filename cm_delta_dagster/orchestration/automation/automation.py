@@ -4,12 +4,15 @@ The data version of an asset changes with the newest commit that changed data, f
 write that changed nothing and an asset that returned ``None`` keep it.
 """
 
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 from dagster._utils.warnings import disable_dagster_warnings
 
+from cm_delta_dagster.api.keyword_hints import checking_keywords
 from cm_delta_dagster.orchestration.automation.unread_changes import UnreadChanges
+from cm_delta_dagster.orchestration.runs.intervals import interval_seconds
 
 DATA_VERSION_SENSOR = "data_version_sensor"
 MAX_ASSETS_OF_SENSOR = 500
@@ -51,11 +54,12 @@ def on_new_data_version_of_any_partition(
     return _when_ready(checks_passed) & UnreadChanges(upstream)
 
 
+@checking_keywords
 def data_version_sensor(
     target: dg.AssetSelection,
     *,
     name: str = DATA_VERSION_SENSOR,
-    minimum_interval_seconds: int | None = None,
+    minimum_interval: timedelta | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
     description: str | None = None,
 ) -> dg.AutomationConditionSensorDefinition:
@@ -66,13 +70,14 @@ def data_version_sensor(
 
     Args:
         target: at most 500 assets and checks.
+        minimum_interval: time between two ticks; None for the setting of the instance.
     """
     with disable_dagster_warnings():  # The argument use_user_code_server is in beta.
         return dg.AutomationConditionSensorDefinition(
             name,
             target=target,
             use_user_code_server=True,
-            minimum_interval_seconds=minimum_interval_seconds,
+            minimum_interval_seconds=None if minimum_interval is None else interval_seconds(minimum_interval),
             default_status=default_status,
             description=description or "Materializes assets whose upstream assets have data that they have not read.",
         )

@@ -7,6 +7,8 @@ from typing import Any
 import dagster as dg
 import pyarrow.compute as pc
 
+from cm_delta_dagster.advice import EntryPoint, advice
+from cm_delta_dagster.catalog.holds import WaitsFor
 from cm_delta_dagster.client.snapshots.log_reader import hinted_version
 from cm_delta_dagster.operations.doctor.doctor import doctor
 from cm_delta_dagster.operations.doctor.findings import Severity
@@ -32,7 +34,7 @@ from cm_delta_dagster.orchestration.metadata.schema_changes import (
 from cm_delta_dagster.orchestration.runs.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
 from cm_delta_dagster.protocol.features.constraints import check_constraints
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
-from cm_delta_dagster.remedies import AddConstraint, CheckTable, DecideApproval, EntryPoint, advice
+from cm_delta_dagster.remedies import AddConstraint, CheckTable, DecideApproval
 
 EXPECTED_SCHEMA = "cm_delta/expected_schema"
 
@@ -344,28 +346,29 @@ def _plain(expression: str) -> str:
 
 
 def _approvals(seen: ObservedTable) -> Outcome:
-    waiting = seen.table.services.approvals.approvals(table_id=seen.table.table_id)
+    holds = seen.table.services.holds.holds(table_id=seen.table.table_id)
+    waiting = [hold for hold in holds if hold.waits_for is WaitsFor.APPROVAL]
     entries: dict[str, Any] = {"cm_delta/waiting_commits": len(waiting)}
     if not waiting:
         return Outcome(passed=True, text="No commit waits for an approval.", metadata=entries)
     oldest = waiting[0]
-    entries |= {APPROVAL_ID: oldest.approval_id, APPROVE_COMMAND: approve_command(oldest.approval_id)}
+    entries |= {APPROVAL_ID: oldest.hold_id, APPROVE_COMMAND: approve_command(oldest.hold_id)}
     names = ("approval_id", "operation", "what", "ask", "until")
     records = [
         dict(
             zip(
                 names,
                 (
-                    approval.approval_id,
-                    approval.operation,
-                    "; ".join(approval.what),
-                    ", ".join(approval.contacts),
-                    utc_text(approval.expires_ms),
+                    hold.hold_id,
+                    ", ".join(table.operation for table in hold.tables),
+                    "; ".join(hold.what),
+                    ", ".join(hold.contacts),
+                    utc_text(hold.expires_ms),
                 ),
                 strict=True,
             )
         )
-        for approval in waiting[:_MAX_FINDINGS]
+        for hold in waiting[:_MAX_FINDINGS]
     ]
     entries["cm_delta/approvals"] = dg.MetadataValue.table(
         records=[dg.TableRecord(record) for record in records],
@@ -373,7 +376,7 @@ def _approvals(seen: ObservedTable) -> Outcome:
     )
     text = (
         f"{_counted(len(waiting), 'commit')} of {seen.table.identifier} wait for an approval, first: {'; '.join(oldest.what)}. "
-        f"Ask {' or '.join(oldest.contacts)} to decide. {advice(DecideApproval(approval_id=oldest.approval_id), EntryPoint.SHELL)}"
+        f"Ask {' or '.join(oldest.contacts)} to decide. {advice(DecideApproval(approval_id=oldest.hold_id), EntryPoint.SHELL)}"
     )
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 

@@ -114,8 +114,8 @@ def _checked_assets(
             f"table is {table!r}, and there are {len(specs)} assets. Call table_checks for each of them."
         )
     for spec in specs:
-        where = f"The metadata of {spec.key.to_user_string()}"
-        entries = own_entries(spec.metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
+        place = f"The metadata of {spec.key.to_user_string()}"
+        entries = own_entries(spec.metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, place=place)
         entries |= {} if table is None else {"table": table, "schema": None, "catalog": None}
         declared = spec.metadata.get("dagster/column_schema")
         declared = declared.value if isinstance(declared, dg.MetadataValue) else declared

@@ -41,8 +41,9 @@ class CatalogManagedDelta(dg.Component, DescribedModel):
         keys = (self.catalog_key, self.spark_key, self.io_manager_key)
         if len(set(keys)) < len(keys):
             raise InvalidArgumentError(f"Two resources have the same key: {', '.join(keys)}. Give each its own.")
-        catalog, spark = self.catalog.resource(), self.spark.resource()
+        spark = self.spark.resource()
         spark.check()
+        catalog = self.catalog.resource(spark=spark)
         manager = CatalogManagedDeltaIOManager(
             catalog=catalog, spark=spark, default_catalog=self.default_catalog, default_schema=self.default_schema
         )

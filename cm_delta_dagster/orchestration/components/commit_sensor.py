@@ -1,13 +1,14 @@
 """The component ``CommitSensor``: reports ratified commits as events of assets."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.orchestration.components.connection import DescribedModel
+from cm_delta_dagster.orchestration.components.connection import DescribedModel, duration_field
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.sensor.sensor_tick import LaunchFor
 from cm_delta_dagster.orchestration.sensor.sensors import FirstTick, ratified_commit_sensor
@@ -17,7 +18,7 @@ class _CommitSensorScaffolder(ExampleScaffolder):
     attributes: ClassVar[Mapping[str, Any]] = {
         "name": "ratified_commits",
         "tables": {"sales/orders": "main.sales.orders"},
-        "minimum_interval_seconds": 30,
+        "minimum_interval": "30 seconds",
     }
 
 
@@ -43,7 +44,9 @@ class CommitSensor(dg.Component, DescribedModel):
         default=False, description="Whether the checks of an asset are launched when new data of it is reported."
     )
     first_tick: FirstTick = Field(default=FirstTick.FROM_NOW, description="Where a sensor without a cursor starts.")
-    minimum_interval_seconds: int = Field(default=30, ge=1, description="Minimum time between two ticks.")
+    minimum_interval: Annotated[timedelta, duration_field("minimum_interval")] = Field(
+        default=timedelta(seconds=30), description="Minimum time between two ticks, e.g. '30 seconds'."
+    )
     batch_size: int = Field(default=1000, description="Maximum number of commits of one tick.")
     catalog_key: str = Field(default="catalog", description="Resource key of the catalog.")
     running: bool = Field(default=True, description="Whether the sensor runs when it is deployed first.")
@@ -68,7 +71,7 @@ class CommitSensor(dg.Component, DescribedModel):
             launch_for=self.launch_for,
             launch_checks=self.launch_checks,
             first_tick=self.first_tick,
-            minimum_interval_seconds=self.minimum_interval_seconds,
+            minimum_interval=self.minimum_interval,
             batch_size=self.batch_size,
             default_status=dg.DefaultSensorStatus.RUNNING if self.running else dg.DefaultSensorStatus.STOPPED,
         )

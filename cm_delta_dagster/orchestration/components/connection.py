@@ -7,16 +7,30 @@ in its UI and stores them in snapshots. Where a component needs the value while 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Annotated, Any, NoReturn
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
+from cm_delta_dagster.api.moved_names import MOVED_ARGUMENTS
+from cm_delta_dagster.catalog.durations import parse_duration
 from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.orchestration.runs.environment import as_references, variable_of
 from cm_delta_dagster.orchestration.runs.resources import CatalogResource, SparkResource
+
+_MODELS: dict[type, type[BaseModel]] = {}
 
 
 class DescribedModel(dg.Model, dg.Resolvable):
@@ -26,7 +40,31 @@ class DescribedModel(dg.Model, dg.Resolvable):
     """
 
     @classmethod
+    def from_yaml(cls, attributes: Any) -> Any:
+        """The attributes of a ``defs.yaml`` as they are validated; a component can override this.
+
+        Raises:
+            InvalidArgumentError: an attribute has the name of an earlier release.
+        """
+        for old in MOVED_ARGUMENTS.keys() & attributes if isinstance(attributes, Mapping) else ():
+            if MOVED_ARGUMENTS[old] in cls.model_fields:
+                raise InvalidArgumentError(f"The attribute {old!r} of {cls.__name__} is now {MOVED_ARGUMENTS[old]!r}.")
+        return attributes
+
+    @classmethod
     def model(cls) -> type[BaseModel]:
+        if cls not in _MODELS:
+            derived = cls._described_model()
+
+            def prepared(attributes: Any) -> Any:
+                return cls.from_yaml(attributes)
+
+            validators: Any = {"from_yaml": model_validator(mode="before")(prepared)}
+            _MODELS[cls] = create_model(derived.__name__, __base__=derived, __validators__=validators)
+        return _MODELS[cls]
+
+    @classmethod
+    def _described_model(cls) -> type[BaseModel]:
         derived = super().model()
         missing = {
             name: field.description
@@ -38,6 +76,17 @@ class DescribedModel(dg.Model, dg.Resolvable):
                 derived.model_fields[name].description = description
             derived.model_rebuild(force=True)
         return derived
+
+
+def duration_field(name: str) -> dg.Resolver:
+    """The resolver of an attribute that is a text such as ``7 days``, and a timedelta in Python."""
+
+    def resolve(context: dg.ResolutionContext, text: Any) -> timedelta | None:
+        value = context.resolve_value(text)
+        return value if value is None or isinstance(value, timedelta) else parse_duration(value, name=name)
+
+    # Injection before would pass the number that a template makes of "30" to pydantic, which takes it as seconds.
+    return dg.Resolver(resolve, model_field_type=str, inject_before_resolve=False)
 
 
 class EnvironmentVariable(DescribedModel):
@@ -141,9 +190,12 @@ class CatalogSettings(DescribedModel):
 
     url: Annotated[str, _SECRET_TEXT] = Field(
         repr=False,
-        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db.",
+        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db, or http://host:port "
+        "of its server.",
     )
-    warehouse: Annotated[str, _PUBLIC_TEXT] = Field(description="Directory or URI of the locations of new tables.")
+    warehouse: Annotated[str | None, _PUBLIC_TEXT] = Field(
+        default=None, description="Directory or URI of the locations of new tables. Not for a server, which knows it."
+    )
     storage_options: Annotated[dict[str, Any], _OPTIONS] = Field(
         default_factory=dict,
         repr=False,
@@ -154,19 +206,26 @@ class CatalogSettings(DescribedModel):
         description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL; without it on "
         "PostgreSQL the role that logs in.",
     )
+    token: Annotated[str | None, _SECRET_TEXT] = Field(
+        default=None,
+        repr=False,
+        description="Token of a server of the catalog. Default: environment variable CM_DELTA_TOKEN.",
+    )
 
     # Not in the annotation, from which Dagster derives the model of the YAML: that has the reference as it is written.
-    _keep_references = field_validator("url", "warehouse", "storage_options", "principal", mode="wrap")(
+    _keep_references = field_validator("url", "warehouse", "storage_options", "principal", "token", mode="wrap")(
         _unless_reference
     )
 
-    def resource(self) -> CatalogResource:
-        """The Dagster resource with these settings."""
+    def resource(self, *, spark: SparkResource | None = None) -> CatalogResource:
+        """The Dagster resource with these settings, and the session of its ``lake``."""
         return CatalogResource(
             url=self.url,
             warehouse=self.warehouse,
             storage_options=self.storage_options,
             principal=self.principal,
+            token=self.token,
+            spark=spark,
         )
 
     @contextmanager

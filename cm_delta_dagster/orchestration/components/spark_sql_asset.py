@@ -60,6 +60,16 @@ class SparkSqlAsset(dg.Component, DescribedModel):
     spark_key: str = Field(default="spark", description="Resource key of Spark.")
     io_manager_key: str = Field(default="io_manager", description="Resource key of the IO manager.")
 
+    @classmethod
+    def from_yaml(cls, attributes: Any) -> Any:
+        """Refuses the key ``on`` of the metadata without quotes, which YAML 1.1 reads as the boolean true."""
+        match attributes:
+            case {"asset": {"metadata": {True: keys}}}:
+                raise InvalidArgumentError(
+                    f'YAML reads the key on without quotes as true. Write it with quotes in the metadata: "on": {keys!r}.'
+                )
+        return super().from_yaml(attributes)
+
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         query = self._query(context)
         spec = self._spec(query)

@@ -1,13 +1,14 @@
 """The component ``TableMaintenance``: maintenance jobs and schedules."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.orchestration.components.connection import DescribedModel
+from cm_delta_dagster.orchestration.components.connection import DescribedModel, duration_field
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.maintenance.maintenance import build_maintenance_schedules
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy, MaintenanceTask
@@ -52,7 +53,9 @@ class TableMaintenance(dg.Component, DescribedModel):
     tombstone_bytes: int = Field(
         default=_DEFAULTS.tombstone_bytes, description="Vacuum: total size of the files that it may delete."
     )
-    retention_ms: int | None = Field(default=None, description="Vacuum: how long removed files are kept.")
+    retention: Annotated[timedelta | None, duration_field("retention")] = Field(
+        default=None, description="Vacuum: how long removed files are kept, e.g. '30 days'."
+    )
     commits_between_log_cleanups: int = Field(
         default=_DEFAULTS.commits_between_log_cleanups, description="Cleanup of the log: number of commits between two."
     )
@@ -78,7 +81,7 @@ class TableMaintenance(dg.Component, DescribedModel):
             min_small_file_ratio=self.min_small_file_ratio,
             target_file_bytes=self.target_file_bytes,
             tombstone_bytes=self.tombstone_bytes,
-            retention_ms=self.retention_ms,
+            retention=self.retention,
             commits_between_log_cleanups=self.commits_between_log_cleanups,
             cron=self.cron,
             timezone=self.timezone,

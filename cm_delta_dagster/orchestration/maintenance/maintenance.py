@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import dagster as dg
 from pydantic import Field
 
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import (
@@ -124,7 +124,7 @@ def _task_op(
             task,
             action=config.action,
             policy=policy,
-            context=CommitContext(tags={RUN_ID_TAG: context.run_id, STEP_KEY_TAG: str(context.op_handle)}),
+            context=CommitProperties(tags={RUN_ID_TAG: context.run_id, STEP_KEY_TAG: str(context.op_handle)}),
             spark=lambda: getattr(context.resources, spark).spark_session,
         )
         _report(context, table, task, report, policy.asset_keys.get(table_name))

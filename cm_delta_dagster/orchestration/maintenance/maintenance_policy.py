@@ -3,16 +3,18 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 
 import dagster as dg
 
+from cm_delta_dagster.catalog.durations import milliseconds_of
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.snapshots.log_reader import hinted_version
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import listed
+from cm_delta_dagster.operations.arguments import duration_ms, listed
 from cm_delta_dagster.operations.maintenance.optimize import plan_optimize
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
@@ -71,7 +73,7 @@ class MaintenancePolicy:
             can be joined and they are at least ``min_small_file_ratio`` of all files.
         target_file_bytes: size of the files that compaction writes; None for the table's own setting.
         tombstone_bytes: vacuum is due if the files that it may delete have this size in total.
-        retention_ms: retention of vacuum; None for the table's own, which is also the minimum.
+        retention: retention of vacuum; None for the table's own, which is also the minimum.
         commits_between_log_cleanups: number of commits after which both log cleanups are due.
         on_denied: what a job does if the catalog does not permit a task.
         cron: when schedules are evaluated, in ``timezone``.
@@ -91,7 +93,7 @@ class MaintenancePolicy:
     min_small_file_ratio: float = 0.3
     target_file_bytes: int | None = None
     tombstone_bytes: int = 1024 * 1024 * 1024
-    retention_ms: int | None = None
+    retention: timedelta | None = None
     commits_between_log_cleanups: int = 500
     on_denied: OnDenied = OnDenied.WARN
     cron: str = "0 * * * *"
@@ -105,7 +107,13 @@ class MaintenancePolicy:
         unknown = sorted(set(self.asset_keys) - set(self.tables))
         if unknown:
             raise InvalidArgumentError(f"asset_keys names tables that the policy does not have: {', '.join(unknown)}.")
+        if self.retention is not None:
+            duration_ms(self.retention, name="retention")
         _check_schedule(self.cron, self.timezone)
+
+    def vacuum_ms(self) -> int | None:
+        """``retention`` as the operations take it."""
+        return None if self.retention is None else milliseconds_of(self.retention)
 
 
 def _check_schedule(cron: str, timezone: str) -> None:
@@ -161,7 +169,7 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
             due(MaintenanceTask.COMPACT, f"{small} of {snapshot.num_files} files are small", snapshot.version)
     if MaintenanceTask.VACUUM in policy.tasks and table.maintenance_decision(MaintenanceKind.DATA_CLEANUP).allowed:
         # Tombstones in the log do not show this: checkpoints drop them, and files that vacuum deleted still have them.
-        removal = plan_vacuum(table, retention_ms=policy.retention_ms)
+        removal = plan_vacuum(table, retention_ms=policy.vacuum_ms())
         if removal.num_files and removal.num_bytes >= policy.tombstone_bytes:
             reason = f"{removal.num_files} files ({size_text(removal.num_bytes)}) are past their retention"
             due(MaintenanceTask.VACUUM, reason, f"{removal.num_files}:{removal.num_bytes}")

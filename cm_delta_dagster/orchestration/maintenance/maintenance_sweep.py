@@ -8,14 +8,16 @@ import fnmatch
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
 
+from cm_delta_dagster.api.keyword_hints import checking_keywords
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import listed
+from cm_delta_dagster.operations.arguments import duration_ms, listed
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy, OnDenied, due_tasks
 from cm_delta_dagster.orchestration.maintenance.maintenance_tasks import TaskReport, perform
 from cm_delta_dagster.orchestration.metadata import metadata as facts
@@ -27,12 +29,13 @@ _PARTS = 3
 """catalog.schema.table"""
 
 
+@checking_keywords
 def build_maintenance_sweep(
     selectors: Sequence[str],
     *,
     policy: MaintenancePolicy,
     name: str = "maintain_tables",
-    budget_seconds: float = 1800.0,
+    budget: timedelta = timedelta(minutes=30),
     asset_keys: Mapping[str, dg.AssetKey] | None = None,
     catalog: str = "catalog",
     spark: str = "spark",
@@ -43,7 +46,7 @@ def build_maintenance_sweep(
     Args:
         selectors: table names in which ``*`` stands for any text within a part, e.g. ``main.sales.*``.
         policy: thresholds, tasks and cron; its own ``tables`` are not used.
-        budget_seconds: time after which a run starts no other task. A run maintains at least one table.
+        budget: time after which a run starts no other task. A run maintains at least one table.
         asset_keys: the asset that gets the observations of a table, by table name.
         catalog: resource key of the CatalogResource; ``spark``: of the SparkResource.
 
@@ -51,7 +54,8 @@ def build_maintenance_sweep(
         InvalidArgumentError: ``selectors`` is a text, a selector does not have three parts, or there is none.
     """
     parsed = tuple(_selector(text) for text in listed(selectors, name="selectors"))
-    if not parsed or budget_seconds <= 0:
+    duration_ms(budget, name="budget")
+    if not parsed or not budget:
         raise InvalidArgumentError(
             "A maintenance sweep needs at least one selector and a budget of more than 0 seconds."
         )
@@ -65,7 +69,7 @@ def build_maintenance_sweep(
             policy=policy,
             asset_keys=dict(asset_keys or {}),
             spark=lambda: getattr(context.resources, spark).spark_session,
-            deadline=time.monotonic() + budget_seconds,
+            deadline=time.monotonic() + budget.total_seconds(),
         )
         names = sorted(table for table in map(str, client.registry.list_tables()) if _matches(table, parsed))
         run.run(_from_last(names, _last_table(context)))
@@ -140,7 +144,7 @@ class _Sweep:
 
     def _maintain(self, name: str) -> None:
         table = self.client.table(name)
-        origin = CommitContext(tags={RUN_ID_TAG: self.context.run_id, STEP_KEY_TAG: str(self.context.op_handle)})
+        origin = CommitProperties(tags={RUN_ID_TAG: self.context.run_id, STEP_KEY_TAG: str(self.context.op_handle)})
         for number, due in enumerate(due_tasks(table, self.policy)):
             if number and time.monotonic() >= self.deadline:
                 return

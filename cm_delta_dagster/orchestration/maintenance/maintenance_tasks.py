@@ -6,7 +6,8 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.catalog.durations import milliseconds_of, span_text
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import MaintenanceInProgressError, MaintenanceNotPermittedError
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
@@ -14,7 +15,7 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log, plan_cl
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits, plan_clean_staged_commits
 from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.maintenance.sizes import size_text, span_text
+from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.maintenance.vacuum import VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy, MaintenanceTask
 from cm_delta_dagster.protocol.log import log_files
@@ -37,7 +38,7 @@ def perform(
     *,
     action: str,
     policy: MaintenancePolicy,
-    context: CommitContext,
+    context: CommitProperties,
     spark: Callable[[], Any],
 ) -> TaskReport:
     """Execute or plan one task. A task that the catalog denies is not executed; its plan says so.
@@ -96,7 +97,7 @@ def _plan(table: Table, task: MaintenanceTask, policy: MaintenancePolicy) -> Tas
             paths = [path for files in compaction.bins for path in files["path"].to_pylist()]
             return _planned(f"would become {compaction.num_bins}", paths, num_bytes=compaction.num_bytes)
         case MaintenanceTask.VACUUM:
-            removal = plan_vacuum(table, retention_ms=policy.retention_ms)
+            removal = plan_vacuum(table, retention_ms=policy.vacuum_ms())
             report = _planned("would be deleted", removal.paths, num_bytes=removal.num_bytes)
             return replace(report, text=report.text + _retention_note(removal))
         case MaintenanceTask.CLEAN_LOG:
@@ -122,7 +123,7 @@ def _planned(verb: str, names: Sequence[str], *, num_bytes: int | None = None) -
 
 
 def _run(
-    table: Table, task: MaintenanceTask, policy: MaintenancePolicy, context: CommitContext, spark: Callable[[], Any]
+    table: Table, task: MaintenanceTask, policy: MaintenancePolicy, context: CommitProperties, spark: Callable[[], Any]
 ) -> TaskReport:
     match task:
         case MaintenanceTask.PUBLISH:
@@ -161,7 +162,7 @@ def _run(
                 conflict_retries=compacted.retries,
             )
         case MaintenanceTask.VACUUM:
-            vacuumed = vacuum(table, retention_ms=policy.retention_ms)
+            vacuumed = vacuum(table, retention_ms=policy.vacuum_ms())
             report = _deleted(vacuumed, "data files")
             return replace(report, text=report.text + _retention_note(vacuumed))
         case MaintenanceTask.CLEAN_LOG:
@@ -182,7 +183,7 @@ def _retention_note(vacuum: VacuumPlan | VacuumResult) -> str:
     """Why a vacuum deletes nothing, e.g. directly after a compaction; empty if it deletes files."""
     if vacuum.num_files:
         return ""
-    kept = span_text(vacuum.retention_ms)
+    kept = span_text(milliseconds_of(vacuum.retention))
     return f" Files written or removed within the last {kept} are kept for time travel and running queries."
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from cm_delta_dagster.api.table.merge_builder import merge_condition
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Or, Predicate, to_sql
@@ -41,11 +42,11 @@ class MergeClause:
     condition: str | None = None
     set: Mapping[str, str] | None = None
 
-    def row_clause(self, within: Predicate | None) -> RowClause:
-        """The clause, limited to rows of the table within a slice."""
+    def row_clause(self, where: Predicate | None) -> RowClause:
+        """The clause, limited to the rows of the table that satisfy ``where``."""
         condition = self.condition
-        if within is not None and self.when == "not_matched_by_source":
-            inside = to_sql(within)
+        if where is not None and self.when == "not_matched_by_source":
+            inside = to_sql(where)
             condition = inside if condition is None else f"({condition}) AND ({inside})"
         action = _ACTIONS[self.when][self.then]
         assignments: Mapping[str, str] | None = {} if action is ClauseAction.DELETE else self.set
@@ -147,26 +148,20 @@ def check_partition_values(clauses: Sequence[MergeClause], columns: Sequence[str
 
 
 def merge_change(
-    clauses: Sequence[MergeClause], *, frame: DataFrame, on: str, within: Predicate | None, evolves: bool
+    clauses: Sequence[MergeClause], *, frame: DataFrame, on: str | Sequence[str], where: Predicate | None, evolves: bool
 ) -> RowChange:
     """The row change of the clauses.
 
     Args:
-        frame: the output; its rows must lie in ``within``.
-        on: condition over ``target`` and ``source``.
-        within: rows of the table outside of it stay as they are; None for all rows.
+        frame: the output; its rows must satisfy ``where``.
+        on: key columns, or a condition over ``target`` and ``source``.
+        where: the rows of the table that may change; None for all rows.
         evolves: whether columns that the table lacks are added.
     """
     return RowChange(
-        clauses=tuple(clause.row_clause(within) for clause in clauses),
+        clauses=tuple(clause.row_clause(where) for clause in clauses),
         source=frame,
-        on=on,
-        within=within,
+        on=merge_condition(on, source_alias="source", target_alias="target"),
+        where=where,
         evolves=evolves,
     )
-
-
-def condition_of_keys(keys: Sequence[str]) -> str:
-    """The condition that rows match if all keys are equal."""
-    quoted = [f"`{key.replace('`', '``')}`" for key in keys]
-    return " AND ".join(f"target.{key} = source.{key}" for key in quoted)

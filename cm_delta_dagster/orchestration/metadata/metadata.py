@@ -42,6 +42,7 @@ PARTITIONS_READ = "cm_delta/partitions_read"
 FILES_READ = "cm_delta/files_read"
 FILES_TOTAL = "cm_delta/files_total"
 OUTCOME = "cm_delta/outcome"
+TRANSACTION_ID = "cm_delta/transaction_id"
 NOTHING_WRITTEN = "nothing_written"
 METRICS = "cm_delta/metrics"
 OUTPUT_ROWS = "cm_delta/output_rows"
@@ -168,7 +169,7 @@ def partition_row_count(snapshot: Snapshot, part: PartitionSlice) -> int | None:
     The log determines it if the table is partitioned by the columns of the slice, or if the statistics of each file prove
     that all or none of its rows are in the slice, as for files that were written partition by partition.
     """
-    return _row_count(snapshot, part.predicate, columns=tuple(part.columns.values()))
+    return _row_count(snapshot, part.where, columns=tuple(part.columns.values()))
 
 
 def _row_count(snapshot: Snapshot, predicate: Predicate, *, columns: Sequence[str]) -> int | None:
@@ -187,7 +188,7 @@ def figures_by_key(result: WriteResult, part: PartitionSlice) -> Mapping[str, Ma
     Those of :func:`stored_figures`, and, of a table that is partitioned by the columns of the slice, the rows written.
     """
     figures = {key: dict(figures_of_key) for key, figures_of_key in stored_figures(result.snapshot, part).items()}
-    if figures and partition_only(part.predicate, result.snapshot.partition_columns):
+    if figures and partition_only(part.where, result.snapshot.partition_columns):
         for key, rows in _rows_written(result, part).items():
             figures[key][OUTPUT_ROWS] = rows
     return figures
@@ -201,7 +202,7 @@ def stored_figures(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, Map
     columns = tuple(part.columns.values())
     if len(part.keys) > _MAX_COUNTED_KEYS:
         return {}
-    if not partition_only(part.predicate, snapshot.partition_columns):
+    if not partition_only(part.where, snapshot.partition_columns):
         keys = part.keys if len(part.keys) <= _MAX_PROVEN_KEYS else ()
         counted = {key: _row_count(snapshot, part.predicate_of(key), columns=columns) for key in keys}
         return {key: {PARTITION_ROW_COUNT: rows} for key, rows in counted.items() if rows is not None}
@@ -222,7 +223,7 @@ def stored_figures(snapshot: Snapshot, part: PartitionSlice) -> Mapping[str, Map
 def _files_by_key(snapshot: Snapshot, part: PartitionSlice) -> Iterator[tuple[str, pa.Table]]:
     """The files of each value of the partition columns, with the key that the value belongs to."""
     columns = tuple(part.columns.values())
-    files = snapshot.matching_files(part.predicate)
+    files = snapshot.matching_files(part.where)
     names = [f"value_{position}" for position in range(len(columns))]
     stored = stored_names(columns, snapshot.schema, snapshot.column_mapping)
     texts = pa.table([partition_column(files, column) for column in stored], names=names)

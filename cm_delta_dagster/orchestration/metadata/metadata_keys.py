@@ -8,15 +8,18 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration.metadata.moved_keys import ASSET_KEYS, INPUT_KEYS
+from cm_delta_dagster.orchestration.metadata.peer_keys import peer_hint
+from cm_delta_dagster.orchestration.metadata.similar_keys import edit_distance, letters, similar_key
 
 PREFIX = "cm_delta/"
 
 WRITE_KEYS = frozenset(
     {
         "mode",
-        "merge_keys",
+        "on",
         "merge_mode",
-        "replace_where",
+        "where",
         "schema_mode",
         "partition_expr",
         "partition_by",
@@ -24,7 +27,6 @@ WRITE_KEYS = frozenset(
         "schema",
         "catalog",
         "table_properties",
-        "merge_on",
         "merge_clauses",
         "on_conflict",
         "commit_together",
@@ -40,7 +42,7 @@ READ_KEYS = frozenset(
         "columns",
         "version",
         "timestamp",
-        "filter",
+        "where",
         "changes",
         "changes_from",
         "report_reads",
@@ -50,9 +52,7 @@ READ_KEYS = frozenset(
 )
 DEFAULT_READ_KEYS = frozenset({"columns"})
 """Read keys that an asset may set as defaults; the metadata of an input has priority."""
-RUN_TIME_KEYS = frozenset(
-    {"mode", "merge_keys", "merge_mode", "merge_on", "merge_clauses", "replace_where", "schema_mode", "on_conflict"}
-)
+RUN_TIME_KEYS = frozenset({"mode", "on", "merge_mode", "merge_clauses", "where", "schema_mode", "on_conflict"})
 """Keys that can be set at run time. Readers take table and partition columns from the definition, so these cannot."""
 
 REPORTED_KEYS = frozenset(
@@ -75,47 +75,52 @@ NAMING_KEYS = frozenset({"table", "schema", "catalog", "partition_expr"})
 """Keys that an input inherits from the upstream asset."""
 
 _ALIASES = {
-    "mode": "mode",
-    "modes": "mode",
     "savemode": "mode",
     "writemode": "mode",
-    "mergeon": "merge_keys",
-    "mergekey": "merge_keys",
-    "mergepredicate": "merge_on",
-    "mergecondition": "merge_on",
+    "mergeon": "on",
+    "mergekey": "on",
+    "mergekeys": "on",
+    "mergepredicate": "on",
+    "mergecondition": "on",
+    "replacewhere": "where",
     "whenmatched": "merge_clauses",
-    "clusterby": "cluster_by",
+    "clusteredby": "cluster_by",
     "clusteringcolumns": "cluster_by",
     "checkconstraints": "constraints",
     "generatedcolumns": "generated",
     "identitycolumns": "identity",
     "columndefaults": "defaults",
     "partitioncolumns": "partition_by",
+    "partitionedby": "partition_by",
     "partitionexpression": "partition_expr",
     "tblproperties": "table_properties",
     "tablename": "table",
+    "catalogue": "catalog",
 }
+"""Names of other libraries for a key, without separators."""
+_PREFIX_ERRORS = 2
+"""Errors in the prefix with which it is still recognized, if a known key follows."""
 
 
-def own_entries(metadata: Mapping[str, Any], *, known: frozenset[str], where: str) -> dict[str, Any]:
+def own_entries(metadata: Mapping[str, Any], *, known: frozenset[str], place: str) -> dict[str, Any]:
     """The entries of ``metadata`` with a known key, without prefix and unwrapped from ``MetadataValue``.
 
     Args:
         known: keys that are valid in this place.
-        where: the place, as the subject of an error message.
+        place: where the metadata is, as the subject of an error message.
 
     Raises:
-        InvalidArgumentError: a key after ``cm_delta/`` that is not valid here, a misspelt key, or a key that is given
-            with and without prefix.
+        InvalidArgumentError: a key after ``cm_delta/`` that is not valid here, a misspelt key, a key of an earlier
+            release or of another writer, or a key that is given with and without prefix.
     """
     entries: dict[str, Any] = {}
     for key, raw in metadata.items():
-        name = _own_name(key, known=known, where=where)
+        name = _own_name(key, known=known, place=place)
         if name is None:
             continue
         if name in entries:
             raise InvalidArgumentError(
-                f"{where} gives {name!r} with and without the prefix {PREFIX!r}. Keep one of the two."
+                f"{place} gives {name!r} with and without the prefix {PREFIX!r}. Keep one of the two."
             )
         entries[name] = raw.value if isinstance(raw, dg.MetadataValue) else raw
     return entries
@@ -125,10 +130,12 @@ def own_run_tags(tags: Mapping[str, str]) -> dict[str, Any]:
     """The entries ``cm_delta/<key>`` of a run's tags. A value that starts with ``[`` or ``{`` is parsed as JSON.
 
     Raises:
-        InvalidArgumentError: a key after ``cm_delta/`` that cannot be set at run time, or broken JSON.
+        InvalidArgumentError: a key after ``cm_delta/`` that cannot be set at run time, a misspelt prefix, or broken JSON.
     """
-    prefixed = {key: text for key, text in tags.items() if key.startswith(PREFIX)}
-    entries = own_entries(prefixed, known=RUN_TIME_KEYS, where="The run's tags")
+    prefixed = {
+        key: text for key, text in tags.items() if key.startswith(PREFIX) or _has_wrong_prefix(key, RUN_TIME_KEYS)
+    }
+    entries = own_entries(prefixed, known=RUN_TIME_KEYS, place="The run's tags")
     for name, text in entries.items():
         try:
             entries[name] = json.loads(text) if text[:1] in ("[", "{") else text
@@ -137,9 +144,14 @@ def own_run_tags(tags: Mapping[str, str]) -> dict[str, Any]:
     return entries
 
 
-def _own_name(key: str, *, known: frozenset[str], where: str) -> str | None:
+def _own_name(key: str, *, known: frozenset[str], place: str) -> str | None:
     if key in known:
         return key
+    moved = INPUT_KEYS if known >= READ_KEYS else ASSET_KEYS
+    if moved.get(key.removeprefix(PREFIX)) in known:
+        raise InvalidArgumentError(
+            f"{place} contains the key {key!r}, which is now {moved[key.removeprefix(PREFIX)]!r}. Rename it."
+        )
     if key.startswith(PREFIX):
         name = key.removeprefix(PREFIX)
         if name in known:
@@ -147,35 +159,47 @@ def _own_name(key: str, *, known: frozenset[str], where: str) -> str | None:
         if name in REPORTED_KEYS:
             return None
         raise InvalidArgumentError(
-            f"{where} cannot contain the key {key!r}: it is not valid there. Valid keys after {PREFIX!r}: "
+            f"{place} cannot contain the key {key!r}: it is not valid there. Valid keys after {PREFIX!r}: "
             f"{', '.join(sorted(known))}."
         )
-    if re.match(r"cm[-_ ]?delta[-_:./ ]", key, flags=re.IGNORECASE):
+    if re.match(r"cm[-_ ]?delta[-_:./ ]", key, flags=re.IGNORECASE) or _has_wrong_prefix(key, known):
         raise InvalidArgumentError(
-            f"{where} contains the key {key!r}; keys of this package start with {PREFIX!r}. Correct the key."
+            f"{place} contains the key {key!r}; keys of this package start with {PREFIX!r}. Correct the key."
         )
+    if "/" not in key:
+        _refuse_similar(key, known=known, place=place)
+    return None
+
+
+def _has_wrong_prefix(key: str, known: frozenset[str]) -> bool:
+    """Whether the key is one of ours after a misspelt ``cm_delta/``."""
+    prefix, separator, name = key.partition("/")
+    return (
+        bool(separator)
+        and edit_distance(letters(prefix), letters(PREFIX.removesuffix("/"))) <= _PREFIX_ERRORS
+        and _meant(name, known) is not None
+    )
+
+
+def _refuse_similar(key: str, *, known: frozenset[str], place: str) -> None:
+    """Refuse the key of another writer, and a misspelt key; without it the write would replace other rows than meant."""
+    own = f"A key of your own that means something else can have a prefix, such as 'team/{key}'."
     meant = _meant(key, known)
     if meant is not None:
         raise InvalidArgumentError(
-            f"{where} contains the key {key!r}; probably {meant!r} is meant. A misspelt key would change how the table is "
-            "written, so it is refused. Correct the key."
+            f"{place} contains the key {key!r}; probably {meant!r} is meant. A misspelt key would change what is written or read, "
+            f"so it is refused. Correct the key. {own}"
         )
-    return None
+    hint = peer_hint(key, known)
+    if hint is not None:
+        raise InvalidArgumentError(
+            f"{place} contains the key {key!r}, which only other writers and readers have: {hint}. {own}"
+        )
 
 
 def _meant(key: str, known: frozenset[str]) -> str | None:
-    """The known key that ``key`` misspells: other case, separator or plural, or the name in another library.
-
-    Only keys of two words are compared: ``Version`` or ``tables`` is more likely metadata of another package.
-    """
-    bare = re.sub(r"^(cm[-_]?delta[-_:.]*)", "", key.lower())
-    if "/" in bare:
-        return None
-    plain = re.sub(r"[^a-z]", "", bare)
-    if _ALIASES.get(plain) in known:
-        return _ALIASES[plain]
-    for name in sorted(known):
-        letters = name.replace("_", "")
-        if "_" in name and plain in (letters, letters + "s", letters.removesuffix("s")):
-            return name
-    return None
+    """The known key that ``key`` misspells, or that another library or an earlier release calls so."""
+    moved = INPUT_KEYS if known >= READ_KEYS else ASSET_KEYS
+    meanings = {letters(old): new for old, new in moved.items()} | _ALIASES
+    meanings = {name: meaning for name, meaning in meanings.items() if meaning in known}
+    return similar_key(key, meanings | {letters(name): name for name in known})

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+from cm_delta_dagster.api.table.merge_builder import is_key
 from cm_delta_dagster.errors import InvalidArgumentError
 
 
@@ -44,3 +45,13 @@ def column_names(value: Any, key: str) -> tuple[str, ...]:
     if len({item.lower() for item in items}) < len(items):
         raise InvalidArgumentError(f"The metadata key {key!r} names a column twice: {', '.join(items)}.")
     return tuple(items)
+
+
+def keys_or_condition(value: Any, key: str) -> tuple[str, ...] | str:
+    """What matches the rows of a merge: key columns, as a list or text separated by commas, or the text of a condition.
+
+    A text is a condition unless it consists of names, as for ``table.merge(source, on)``; no keys for None.
+    """
+    if isinstance(value, str) and value.strip() and not all(is_key(part.strip()) for part in value.split(",")):
+        return value
+    return column_names(value, key)

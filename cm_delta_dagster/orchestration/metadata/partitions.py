@@ -1,7 +1,7 @@
-"""Translates partition keys of an asset to a predicate over the columns of its table, and back.
+"""Translates partition keys of an asset to a condition over the columns of its table, and back.
 
 Keys are handled as a set, not as a range, because the keys of a mapped input need not be contiguous. A key without an exact
-value in the column's type is an error before anything is written; otherwise the predicate would match other rows.
+value in the column's type is an error before anything is written; otherwise the condition would match other rows.
 """
 
 import re
@@ -73,12 +73,12 @@ class PartitionSlice:
     """The rows of a set of partition keys.
 
     Attributes:
-        predicate: true for exactly these rows; false for every row if there is no key.
+        where: true for exactly these rows; false for every row if there is no key.
         keys: the keys, in the order of Dagster.
         columns: table column of each dimension.
     """
 
-    predicate: Predicate
+    where: Predicate
     keys: tuple[str, ...]
     columns: Mapping[str, str]
     _dimensions: Mapping[str, _Dimension]
@@ -137,7 +137,7 @@ def partition_slice(
         dimensions[name] = _dimension(part, column, own_keys)
     names = tuple(dimensions)
     return PartitionSlice(
-        predicate=_predicate(names, {tuple(row[name] for name in names) for row in rows}, dimensions),
+        where=_predicate(names, {tuple(row[name] for name in names) for row in rows}, dimensions),
         keys=tuple(str(key) for key in keys),
         columns={name: dimension.column for name, dimension in dimensions.items()},
         _dimensions=dimensions,

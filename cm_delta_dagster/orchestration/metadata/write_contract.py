@@ -28,7 +28,13 @@ from cm_delta_dagster.orchestration.metadata.metadata_keys import (
     WRITE_KEYS,
     own_entries,
 )
-from cm_delta_dagster.orchestration.metadata.metadata_values import choice, column_names, switch, text_or_none
+from cm_delta_dagster.orchestration.metadata.metadata_values import (
+    choice,
+    column_names,
+    keys_or_condition,
+    switch,
+    text_or_none,
+)
 from cm_delta_dagster.orchestration.metadata.table_declaration import parse_declaration
 from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -44,10 +50,10 @@ class WriteMode(StrEnum):
     """The new rows replace them."""
 
     REPLACE_WHERE = "replace_where"
-    """The new rows replace those for which ``replace_where`` holds."""
+    """The new rows replace those for which ``where`` holds."""
 
     MERGE = "merge"
-    """They are matched with the new rows by ``merge_keys``."""
+    """They are matched with the new rows by ``on``."""
 
     ERROR_IF_EXISTS = "error_if_exists"
     """Existing rows are an error."""
@@ -68,9 +74,11 @@ class WriteContract:
     """How one output is written; the parsed form of its metadata.
 
     Attributes:
-        merge_on: condition by which rows match, over ``target`` and ``source``; None: the ``merge_keys`` are equal.
+        on: what matches rows of a merge: key columns, or the text of a condition over ``target`` and ``source``.
+        where: the rows that the mode ``replace_where`` replaces.
         partition_expr: table column of each partition dimension; the key is ``""`` for a single dimension.
-        partition_by: partition columns of a table that the write creates; None: derived from ``partition_expr``.
+        partition_by: partition columns of the table; an existing one must have them. None: derived from ``partition_expr``, if the
+            write creates the table.
         named_after: parts of the asset key that determine the table's name; empty if the metadata names the table.
         commit_together: whether the output is committed together with the others of its step that say so.
         declaration: what the owner declares of the table; the write brings the table in line with it.
@@ -79,11 +87,10 @@ class WriteContract:
     identifier: TableIdentifier
     mode: WriteMode
     schema_mode: SchemaMode = SchemaMode.STRICT
-    merge_keys: tuple[str, ...] = ()
+    on: tuple[str, ...] | str = ()
     merge_mode: MergeMode = MergeMode.UPSERT
-    merge_on: str | None = None
     merge_clauses: tuple[MergeClause, ...] = ()
-    replace_where: str | None = None
+    where: str | None = None
     partition_expr: Mapping[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] | None = None
     named_after: tuple[str, ...] = ()
@@ -102,7 +109,7 @@ class WriteContract:
         if self.mode is WriteMode.MERGE and self.merge_mode is not MergeMode.DELETE_UNMATCHED:
             return conditions_on_others(self.merge_clauses)
         replaces = self.mode in (WriteMode.OVERWRITE, WriteMode.REPLACE_WHERE, WriteMode.MERGE)
-        return frozenset((self.replace_where,)) if replaces else frozenset()
+        return frozenset((self.where,)) if replaces else frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +136,7 @@ class ReadContract:
     columns: tuple[str, ...] | None = None
     version: int | None = None
     timestamp_ms: int | None = None
-    filter: str | None = None
+    where: str | None = None
     partition_expr: Mapping[str, str] = field(default_factory=dict)
     changes: bool = False
     changes_from: ChangesFrom | None = None
@@ -170,20 +177,19 @@ def parse_write_contract(
         InvalidArgumentError: an unknown key or value, or an invalid combination.
     """
     entries = _overridden(
-        own_entries(definition, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata"),
+        own_entries(definition, known=WRITE_KEYS | DEFAULT_READ_KEYS, place="The asset's metadata"),
         run,
-        own_entries(output, known=RUN_TIME_KEYS, where="The output's metadata"),
+        own_entries(output, known=RUN_TIME_KEYS, place="The output's metadata"),
     )
     mode, schema_mode = _modes(entries)
     contract = WriteContract(
         identifier=table_identifier(entries, asset_path=asset_path, names=names),
         mode=mode,
         schema_mode=schema_mode,
-        merge_keys=column_names(entries.get("merge_keys"), "merge_keys"),
+        on=keys_or_condition(entries.get("on"), "on"),
         merge_mode=choice(entries.get("merge_mode", MergeMode.UPSERT.value), MergeMode, "merge_mode"),
-        merge_on=text_or_none(entries.get("merge_on"), "merge_on"),
         merge_clauses=parse_merge_clauses(entries.get("merge_clauses")),
-        replace_where=text_or_none(entries.get("replace_where"), "replace_where"),
+        where=text_or_none(entries.get("where"), "where"),
         partition_expr=parse_partition_expr(entries.get("partition_expr")),
         named_after=() if "table" in entries else tuple(asset_path),
         partition_by=None if "partition_by" not in entries else column_names(entries["partition_by"], "partition_by"),
@@ -196,17 +202,12 @@ def parse_write_contract(
 
 
 _KEYS_OF_MODE = {
-    WriteMode.MERGE.value: frozenset({"merge_keys", "merge_mode", "merge_on", "merge_clauses"}),
-    WriteMode.REPLACE_WHERE.value: frozenset({"replace_where"}),
+    WriteMode.MERGE.value: frozenset({"on", "merge_mode", "merge_clauses"}),
+    WriteMode.REPLACE_WHERE.value: frozenset({"where"}),
 }
 
 
-_EXCLUDES = {
-    "merge_mode": "merge_clauses",
-    "merge_clauses": "merge_mode",
-    "merge_on": "merge_keys",
-    "merge_keys": "merge_on",
-}
+_EXCLUDES = {"merge_mode": "merge_clauses", "merge_clauses": "merge_mode"}
 """Keys that say the same thing in another way; a layer that sets the first drops the second of the layers before."""
 
 
@@ -237,8 +238,8 @@ def parse_read_contract(
     Raises:
         InvalidArgumentError: an unknown key or value, or both ``version`` and ``timestamp``.
     """
-    naming = own_entries(upstream, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The upstream asset's metadata")
-    input_entries = own_entries(own, known=READ_KEYS | NAMING_KEYS, where="The input's metadata")
+    naming = own_entries(upstream, known=WRITE_KEYS | DEFAULT_READ_KEYS, place="The upstream asset's metadata")
+    input_entries = own_entries(own, known=READ_KEYS | NAMING_KEYS, place="The input's metadata")
     inherited = NAMING_KEYS | DEFAULT_READ_KEYS
     entries = {**{key: value for key, value in naming.items() if key in inherited}, **input_entries}
     if entries.get("version") is not None and entries.get("timestamp") is not None:
@@ -261,7 +262,7 @@ def parse_read_contract(
         columns=None if columns is None else column_names(columns, "columns"),
         version=_version(entries.get("version")),
         timestamp_ms=_timestamp_ms(entries.get("timestamp")),
-        filter=text_or_none(entries.get("filter"), "filter"),
+        where=text_or_none(entries.get("where"), "where"),
         partition_expr=parse_partition_expr(entries.get("partition_expr")),
         changes=changes,
         changes_from=_changes_from(entries.get("changes_from")),
@@ -346,16 +347,21 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
         )
 
     _check_merge(contract, entries, refuse)
-    if contract.mode is WriteMode.REPLACE_WHERE and not contract.replace_where:
-        refuse("mode 'replace_where' needs the key 'replace_where', the predicate of the rows to replace.")
-    if contract.mode is not WriteMode.REPLACE_WHERE and contract.replace_where is not None:
-        refuse(f"'replace_where' belongs to mode 'replace_where', and the mode is {contract.mode.value!r}.")
+    if contract.mode is WriteMode.REPLACE_WHERE and not contract.where:
+        refuse("mode 'replace_where' needs the key 'where', the condition of the rows to replace.")
+    if contract.mode is not WriteMode.REPLACE_WHERE and contract.where is not None:
+        refuse(f"'where' belongs to mode 'replace_where', and the mode is {contract.mode.value!r}.")
     if contract.schema_mode is SchemaMode.OVERWRITE and (partitioned or contract.mode is not WriteMode.OVERWRITE):
         refuse("'schema_mode' overwrite replaces the schema of all rows, but this write keeps some rows; use 'merge'.")
     if partitioned and not contract.partition_expr:
         refuse(
             "the asset is partitioned, so 'partition_expr' must name the column (or one for each dimension) of its "
             "partitions."
+        )
+    if contract.partition_expr and not partitioned:
+        refuse(
+            "'partition_expr' names the columns of the asset's partitions, and the asset has none, so that the write would not be "
+            "limited to a partition. Give the asset a partitions_def, or write 'partition_by' for partition columns of the table."
         )
     if contract.schema_mode is SchemaMode.OVERWRITE and contract.declaration.fills_columns:
         refuse(
@@ -370,19 +376,21 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
 
 
 def _check_merge(contract: WriteContract, entries: Mapping[str, Any], refuse: Callable[[str], None]) -> None:
-    merge_keys = sorted(_KEYS_OF_MODE[WriteMode.MERGE.value] & entries.keys())
+    keys = sorted(_KEYS_OF_MODE[WriteMode.MERGE.value] & entries.keys())
     if contract.mode is not WriteMode.MERGE:
-        if merge_keys:
-            listed = ", ".join(repr(key) for key in merge_keys)
+        if keys:
+            listed = ", ".join(repr(key) for key in keys)
             refuse(f"{listed} belong to mode 'merge', and the mode is {contract.mode.value!r}.")
         return
-    if not contract.merge_keys and contract.merge_on is None:
-        refuse("mode 'merge' needs 'merge_keys', the columns by which rows are matched.")
-    for key, other in (("merge_keys", "merge_on"), ("merge_mode", "merge_clauses")):
-        if key in merge_keys and other in merge_keys:
-            refuse(f"{key!r} and {other!r} say the same thing in two ways. Keep one of the two.")
-    if contract.merge_on is not None and not contract.merge_clauses:
-        refuse("'merge_on' needs 'merge_clauses'. With 'merge_mode', rows are matched by 'merge_keys'.")
+    if not contract.on:
+        refuse("mode 'merge' needs 'on', the key columns by which rows are matched.")
+    if {"merge_mode", "merge_clauses"}.issubset(keys):
+        refuse("'merge_mode' and 'merge_clauses' say the same thing in two ways. Keep one of the two.")
+    if isinstance(contract.on, str) and not contract.merge_clauses:
+        refuse(
+            f"'on' is the condition {contract.on!r}, which needs 'merge_clauses'. With 'merge_mode', rows are matched by key "
+            "columns; give a list of their names."
+        )
     check_partition_values(contract.merge_clauses, tuple(contract.partition_expr.values()))
 
 

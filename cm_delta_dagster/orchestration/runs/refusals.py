@@ -6,13 +6,14 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.approvals import ApprovalState
-from cm_delta_dagster.client.commits.parked_commit import approval_required
+from cm_delta_dagster.advice import EntryPoint, calls
+from cm_delta_dagster.catalog.holds import HoldState, WaitsFor
+from cm_delta_dagster.client.commits.held_commit import approval_required
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError
 from cm_delta_dagster.orchestration.runs.runs import WriteOrigin, earlier_numbers
-from cm_delta_dagster.remedies import DecideApproval, EntryPoint, calls
+from cm_delta_dagster.remedies import DecideApproval
 
 APPROVAL_ID = "cm_delta/approval_id"
 APPROVE_COMMAND = "cm_delta/approve_command"
@@ -52,6 +53,6 @@ def refuse_waiting(table: WriteTarget, origin: WriteOrigin) -> None:
     if not isinstance(table, Table):
         return
     for number in earlier_numbers(origin):
-        approval = table.services.approvals.find_approval(table.table_id, app_id=origin.app_id, app_version=number)
-        if approval is not None and approval.state is ApprovalState.PENDING:
-            raise approval_required(approval, is_repeated=True)
+        hold = table.services.holds.find_hold(table.table_id, app_id=origin.app_id, app_version=number)
+        if hold is not None and hold.state is HoldState.PENDING and hold.waits_for is WaitsFor.APPROVAL:
+            raise approval_required(hold, is_repeated=True)

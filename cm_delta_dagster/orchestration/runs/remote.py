@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.orchestration.metadata import metadata as facts
 from cm_delta_dagster.orchestration.runs.runs import ASSET_KEY_TAG, RUN_ID_TAG
 
@@ -22,7 +22,7 @@ def run_context(
     *,
     run_id: str | None = None,
     asset_key: dg.AssetKey | str | None = None,
-) -> CommitContext:
+) -> CommitProperties:
     """The provenance of commits that belong to a run, for the argument ``context`` of a write.
 
     Args:
@@ -35,11 +35,11 @@ def run_context(
     """
     known = run_id or (os.environ if environment is None else environment).get(_RUN_ID_VARIABLE)
     if not known:
-        return CommitContext()
+        return CommitProperties()
     tags = {RUN_ID_TAG: known}
     if asset_key is not None:
         tags[ASSET_KEY_TAG] = asset_key.to_user_string() if isinstance(asset_key, dg.AssetKey) else asset_key
-    return CommitContext(tags=tags)
+    return CommitProperties(tags=tags)
 
 
 def commit_metadata(*, table_id: str, version: int) -> dict[str, Any]:

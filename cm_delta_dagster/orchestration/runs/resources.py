@@ -8,17 +8,25 @@ import os
 import threading
 import typing
 from collections.abc import Mapping
+from dataclasses import fields
+from datetime import timedelta
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import dagster as dg
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.api.moved_names import MOVED_ARGUMENTS
+from cm_delta_dagster.catalog import opening
+from cm_delta_dagster.catalog.durations import duration_text, parse_duration
+from cm_delta_dagster.catalog.opening import OpenedCatalog
+from cm_delta_dagster.catalog.server_urls import is_server_url
 from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
+from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.runs.environment import (
     IntEnvVar,
@@ -27,12 +35,19 @@ from cm_delta_dagster.orchestration.runs.environment import (
     resolved_options,
     variable_of,
 )
+from cm_delta_dagster.orchestration.runs.resource_fields import check_fields
 from cm_delta_dagster.orchestration.runs.run_checks import check_session
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
+
+if typing.TYPE_CHECKING:
+    from cm_delta_dagster.api.connection.connection import Connection
+    from cm_delta_dagster.orchestration.runs import run_connection
+else:  # It imports libraries that only some assets need.
+    run_connection = DeferredModule("cm_delta_dagster.orchestration.runs.run_connection")
 
 
 @typing.runtime_checkable
@@ -45,47 +60,71 @@ class HasSparkSession(typing.Protocol):
     def spark_session(self) -> Any: ...
 
 
+def session_of(resource: Any, *, user: str) -> Any:
+    """The Spark session of a resource, started on first use by those that start it lazily.
+
+    Raises:
+        InvalidArgumentError: the resource has no session; the message names its ``user``.
+    """
+    if not isinstance(resource, HasSparkSession):
+        raise InvalidArgumentError(
+            f"The resource 'spark' of the {user} is a {type(resource).__name__} without a spark_session. Use cm_delta_dagster's "
+            "SparkResource, dagster-pyspark's LazyPySparkResource, or another resource with that property."
+        )
+    return resource.spark_session
+
+
 _DEFAULTS = ClientSettings()
+_DURATIONS = frozenset(field.name for field in fields(ClientSettings) if field.type is timedelta)
 
 
 class ClientSettingsConfig(dg.Config):
     """The fields of :class:`~cm_delta_dagster.client.settings.ClientSettings`, which documents them, as Dagster config.
 
-    A value that ``ClientSettings`` refuses is refused here with the same message. Integers can be ``dg.EnvVar.int("NAME")``.
+    A value that ``ClientSettings`` refuses is refused here with the same message. Durations are texts, ``10 minutes`` or ``PT10M``;
+    a timedelta is taken too. Integers can be ``dg.EnvVar.int("NAME")``, and texts ``dg.EnvVar("NAME")``.
     """
 
     model_config = ConfigDict(extra="forbid")
 
     max_commit_attempts: int = _DEFAULTS.max_commit_attempts
-    retry_initial_seconds: float = _DEFAULTS.retry_initial_seconds
-    retry_max_seconds: float = _DEFAULTS.retry_max_seconds
-    commit_lock_seconds: float = _DEFAULTS.commit_lock_seconds
+    retry_initial_delay: str = duration_text(_DEFAULTS.retry_initial_delay)
+    retry_max_delay: str = duration_text(_DEFAULTS.retry_max_delay)
+    commit_lock_timeout: str = duration_text(_DEFAULTS.commit_lock_timeout)
     max_resolve_attempts: int = _DEFAULTS.max_resolve_attempts
     incremental_refresh_limit: int = _DEFAULTS.incremental_refresh_limit
     snapshot_cache_size: int = _DEFAULTS.snapshot_cache_size
     read_threads: int = _DEFAULTS.read_threads
     max_unpublished_commits: int = _DEFAULTS.max_unpublished_commits
     copied_content_bytes: int = _DEFAULTS.copied_content_bytes
-    publish_delay_seconds: float = _DEFAULTS.publish_delay_seconds
+    publish_delay: str = duration_text(_DEFAULTS.publish_delay)
     on_catalog_behind_storage: OnCatalogBehind = _DEFAULTS.on_catalog_behind_storage
-    max_clock_difference_ms: int = _DEFAULTS.max_clock_difference_ms
-    maintenance_lease_ms: int = _DEFAULTS.maintenance_lease_ms
+    max_clock_difference: str = duration_text(_DEFAULTS.max_clock_difference)
+    maintenance_lease: str = duration_text(_DEFAULTS.maintenance_lease)
     max_deleted_rows_ratio: float = _DEFAULTS.max_deleted_rows_ratio
     time_zone: str | None = None
 
     @model_validator(mode="wrap")
     @classmethod
     def _check(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(value, Mapping):
+            for old in MOVED_ARGUMENTS.keys() & value:
+                raise InvalidArgumentError(f"The setting {old!r} of a client is now {MOVED_ARGUMENTS[old]!r}.")
+            value = {name: duration_text(item) if isinstance(item, timedelta) else item for name, item in value.items()}
         config = validate(value)
         if isinstance(value, Mapping):  # Not for a config that exists already.
             # A value of the environment is not known yet, and pydantic takes it as 0. It is validated when the run starts.
-            known = (name for name in cls.model_fields if not isinstance(value.get(name), IntEnvVar))
-            ClientSettings(**{name: getattr(config, name) for name in known})
+            known = (name for name in cls.model_fields if not isinstance(value.get(name), IntEnvVar | dg.EnvVar))
+            ClientSettings(**{name: config._setting(name) for name in known})
         return config
 
     def client_settings(self) -> ClientSettings:
         """The settings as the client takes them."""
-        return ClientSettings(**{name: getattr(self, name) for name in type(self).model_fields})
+        return ClientSettings(**{name: self._setting(name) for name in type(self).model_fields})
+
+    def _setting(self, name: str) -> Any:
+        value = getattr(self, name)
+        return parse_duration(value, name=f"ClientSettingsConfig.{name}") if name in _DURATIONS else value
 
 
 class _ReferencingResource(dg.ConfigurableResource[Any]):
@@ -97,10 +136,13 @@ class _ReferencingResource(dg.ConfigurableResource[Any]):
     model_config = ConfigDict(hide_input_in_errors=True)
     referencing: ClassVar[frozenset[str]]
     """The fields that can be references. Others, such as tags of commits, can have an item ``env`` of their own."""
+    field_hints: ClassVar[Mapping[str, str]] = {}
+    """For names that are no fields, what to write."""
 
     if not typing.TYPE_CHECKING:  # A type checker sees the fields as parameters.
 
         def __init__(self, **data: Any) -> None:
+            check_fields(type(self), data, hints=self.field_hints)
             references = {name: as_references(data[name]) for name in data.keys() & self.referencing}
             super().__init__(**{**data, **references})
 
@@ -108,17 +150,28 @@ class _ReferencingResource(dg.ConfigurableResource[Any]):
 class CatalogResource(_ReferencingResource):
     """The catalog of the tables, opened on first use, once in each process.
 
-    At the end of the run the client waits for background checksums and checkpoints and is closed. ``settings`` is a
-    ``ClientSettingsConfig``, because Dagster shows and reads it as configuration.
+    ``catalog.lake`` is the Python API on the catalog, for assets, ops, checks and sensors. At the end of the run the client
+    waits for background checksums and checkpoints and is closed.
+
+    Args:
+        spark: what ``catalog.lake`` takes its Spark session from, on first use: ``SparkResource``, or ``LazyPySparkResource`` of
+            dagster-pyspark. Without it the running session is used, or a local one is started.
+        settings: a ``ClientSettingsConfig``, because Dagster shows and reads it as configuration.
     """
 
-    referencing = frozenset({"url", "warehouse", "storage_options", "principal", "user_metadata"})
+    referencing = frozenset({"url", "warehouse", "storage_options", "principal", "token", "user_metadata"})
+    field_hints = dict.fromkeys(("catalog", "uri", "database", "connection_string"), "url=...") | dict.fromkeys(
+        ("location", "path", "root"), "warehouse=..."
+    )
 
     url: str = Field(
         repr=False,
-        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db.",
+        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db, or http://host:port "
+        "of its server.",
     )
-    warehouse: str = Field(description="Directory or URI of the locations of new tables.")
+    warehouse: str | None = Field(
+        default=None, description="Directory or URI of the locations of new tables. Not for a server, which knows it."
+    )
     storage_options: dict[str, Any] = Field(
         default_factory=dict,
         repr=False,
@@ -130,11 +183,20 @@ class CatalogResource(_ReferencingResource):
         description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL; without it on "
         "PostgreSQL the role that logs in.",
     )
+    token: str | None = Field(
+        default=None,
+        repr=False,
+        description="Token of a server of the catalog. Default: environment variable CM_DELTA_TOKEN.",
+    )
     commit_tags: dict[str, str] = Field(
         default_factory=dict,
         description="Tags that the commits of the runs record in commitInfo, beside those of the run.",
     )
     user_metadata: str | None = Field(default=None, description="User metadata that the commits record in commitInfo.")
+    spark: dg.ResourceDependency[Any] = Field(
+        default=None,  # type: ignore[arg-type]  # Dagster accepts None here, and its type does not say so.
+        description="Resource with the Spark session of catalog.lake, which is started on first use.",
+    )
     settings: ClientSettingsConfig = Field(
         default_factory=ClientSettingsConfig,
         description="Settings of the Delta client: retries, threads, delays, caches.",
@@ -142,6 +204,7 @@ class CatalogResource(_ReferencingResource):
 
     _client: DeltaClient | None = PrivateAttr(default=None)
     _process: int | None = PrivateAttr(default=None)
+    _run_id: str | None = PrivateAttr(default=None)
     _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     @field_validator("storage_options", mode="before")
@@ -159,6 +222,17 @@ class CatalogResource(_ReferencingResource):
                 self._process = os.getpid()
             return self._client
 
+    @property
+    def lake(self) -> "Connection":
+        """The Python API on the catalog, as of :func:`~cm_delta_dagster.connect`, for the run in which it is used.
+
+        Commits record the run, its step, asset and partitions. Reads that name no version see the version of a table that the run
+        has pinned, as inputs of assets do; writes build on the latest one, and the run reads what it has written. In a sensor there
+        is no run: reads see the latest versions. The connection is closed with the resource.
+        """
+        session = None if self.spark is None else partial(session_of, self.spark, user="CatalogResource")
+        return run_connection.connection_of_run(self.client, run_id=self._run_id, spark=session)
+
     def close(self) -> None:
         """Wait for background work and close the client; the next use opens another one."""
         with self._lock:
@@ -167,18 +241,42 @@ class CatalogResource(_ReferencingResource):
         if client is not None and opened_here:
             client.close()
 
+    if not typing.TYPE_CHECKING:  # Type checkers would take every name for an attribute.
+
+        def __getattr__(self, name: str) -> Any:
+            # dict(resource), which Dagster calls when definitions are loaded, asks for keys; that must not import the Python API.
+            is_asked_by_python = name == "keys" or name.startswith("_") or hasattr(type(self), name)
+            if is_asked_by_python or not hasattr(run_connection.RunConnection, name):
+                return super().__getattr__(name)
+            raise AttributeError(
+                f"CatalogResource has no attribute {name!r}: write catalog.lake.{name}", name=name, obj=self
+            )
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        self._run_id = None if context.run is None else context.run.run_id
+
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self.close()
+
+    def open_catalog(self, *, if_missing: IfMissing) -> OpenedCatalog:
+        """The catalog, which the caller closes. Raises InvalidArgumentError for a database without a warehouse."""
+        if self.warehouse is None and not is_server_url(self.url):
+            raise InvalidArgumentError(
+                "The resource of the catalog has the URL of a database and no warehouse. State the directory or URI of new tables."
+            )
+        return opening.open_catalog(
+            self.url, warehouse=self.warehouse, if_missing=if_missing, principal=self.principal, token=self.token
+        )
 
     def open_client(self, *, if_missing: IfMissing = IfMissing.CREATE) -> DeltaClient:
         """A client that the caller closes. The values of storage options are read from the environment here."""
         options_from_environment = resolved_options(self.storage_options, name="storage_options")
         options = StorageOptions.of(options_from_environment, warehouse=self.warehouse)
         return DeltaClient(
-            SqlCatalog(self.url, warehouse=self.warehouse, if_missing=if_missing, principal=self.principal),
+            self.open_catalog(if_missing=if_missing),
             stores=Stores(storage_options=options),
             settings=self.settings.client_settings(),
-            context=CommitContext(tags=self.commit_tags, user_metadata=self.user_metadata),
+            context=CommitProperties(tags=self.commit_tags, user_metadata=self.user_metadata),
         )
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
+from cm_delta_dagster.client.commits.context import CommitProperties, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -58,16 +58,16 @@ class WriteOrigin:
         suffix = f":{keys_text(self.partition_keys)}" if self.partition_keys else ""
         return f"{APP_PREFIX}{self.name}{suffix}"
 
-    def commit_context(self) -> CommitContext:
+    def commit_context(self) -> CommitProperties:
         """Provenance for ``commitInfo`` and the catalog's feed."""
         if self.step_context is None:
-            return CommitContext()
+            return CommitProperties()
         tags = {RUN_ID_TAG: self.step_context.run_id, STEP_KEY_TAG: self.step_key or ""}
         if self.asset_key is not None:
             tags[ASSET_KEY_TAG] = self.asset_key.to_user_string()
         if self.partition_keys:
             tags[PARTITION_KEY_TAG] = keys_text(self.partition_keys)
-        return CommitContext(tags=tags)
+        return CommitProperties(tags=tags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,17 @@ import functools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import dagster as dg
 
+from cm_delta_dagster.api.keyword_hints import checking_keywords
 from cm_delta_dagster.catalog.commit_feed import CommitFeed, FeedPage, FeedTable
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.metadata.setting_names import SettingName
 from cm_delta_dagster.orchestration.metadata.write_contract import (
@@ -31,6 +34,7 @@ from cm_delta_dagster.orchestration.metadata.write_contract import (
     parse_partition_expr,
     table_identifier,
 )
+from cm_delta_dagster.orchestration.runs.intervals import interval_seconds
 from cm_delta_dagster.orchestration.sensor.changed_partitions import WatchedAsset
 from cm_delta_dagster.orchestration.sensor.feed_cursor import FeedCursor, WatchedCommit
 from cm_delta_dagster.orchestration.sensor.sensor_tick import LaunchFor, LaunchPlan, SensorTick
@@ -51,6 +55,7 @@ class FirstTick(SettingName):
     """At the first commit of the catalog."""
 
 
+@checking_keywords
 def ratified_commit_sensor(
     *,
     name: str,
@@ -58,9 +63,9 @@ def ratified_commit_sensor(
     catalog: str = "catalog",
     job: Any = None,
     target: Any = None,
-    minimum_interval_seconds: int = 30,
+    minimum_interval: timedelta = timedelta(seconds=30),
     batch_size: int = 1000,
-    tick_seconds: float = 40.0,
+    tick_limit: timedelta = timedelta(seconds=40),
     first_tick: FirstTick = FirstTick.FROM_NOW,
     launch_for: LaunchFor = LaunchFor.EVERY_COMMIT,
     launch_on: Iterable[dg.AssetKey] | None = None,
@@ -85,7 +90,8 @@ def ratified_commit_sensor(
             before the newest materialization as out of date. They run in the job ``<name>_checks``.
         add_dynamic_partitions: whether a new value of a partition column becomes a key of the asset's dynamic partitions.
         batch_size: maximum number of commits of one tick; the rest follows in the next ticks.
-        tick_seconds: time after which a tick ends and leaves the remaining commits to the next; Dagster allows 60.
+        minimum_interval: time between two ticks.
+        tick_limit: time after which a tick ends and leaves the remaining commits to the next; Dagster allows 60.
 
     Raises:
         InvalidArgumentError: an asset's metadata does not name a table, two asset keys have the same table, or
@@ -105,12 +111,12 @@ def ratified_commit_sensor(
         adds_partitions=add_dynamic_partitions,
         first_tick=first_tick,
         batch_size=batch_size,
-        tick_seconds=tick_seconds,
+        tick_seconds=duration_ms(tick_limit, name="tick_limit") / 1000,
     )
     decorate = dg.sensor(
         name=name,
         description=f"Ratified commits of {', '.join(watched)}.",
-        minimum_interval_seconds=minimum_interval_seconds,
+        minimum_interval_seconds=interval_seconds(minimum_interval),
         default_status=default_status,
         required_resource_keys={catalog},
         **jobs.arguments,
@@ -305,8 +311,8 @@ def watched_tables(assets: WatchedAssets, *, names: NamingDefaults) -> Mapping[s
     else:
         for item in assets:
             for spec in [item] if isinstance(item, dg.AssetSpec) else item.specs:
-                where = f"The metadata of {spec.key.to_user_string()}"
-                entries = own_entries(spec.metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
+                place = f"The metadata of {spec.key.to_user_string()}"
+                entries = own_entries(spec.metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, place=place)
                 expr = parse_partition_expr(entries.get("partition_expr"))
                 add(WatchedAsset(key=spec.key, partitions=spec.partitions_def, partition_expr=expr), entries)
     return {table: tuple(own) for table, own in sorted(by_table.items())}

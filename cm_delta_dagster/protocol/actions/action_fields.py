@@ -15,10 +15,12 @@ from cm_delta_dagster.protocol.actions.actions import (
     CommitInfo,
     DeletionVectorDescriptor,
     DomainMetadata,
+    GroupParticipant,
     Metadata,
     Protocol,
     RemoveFile,
     SetTransaction,
+    TransactionGroup,
 )
 from cm_delta_dagster.protocol.actions.json_fields import (
     FieldError,
@@ -29,6 +31,7 @@ from cm_delta_dagster.protocol.actions.json_fields import (
     optional_long,
     optional_text,
     optional_texts,
+    required,
     text,
 )
 
@@ -62,6 +65,8 @@ def to_fields(action: Action) -> tuple[str, dict[str, Any]]:
                 "configuration": action.configuration,
                 "removed": action.removed,
             }
+        case TransactionGroup():
+            return "transactionGroup", _group_fields(action)
         case AddCdcFile():
             fields = {
                 "path": action.path,
@@ -178,6 +183,9 @@ _INFO_FIELDS = {
     "txnId": "txn_id",
 }
 
+COMMIT_INFO_FIELDS = frozenset(_INFO_FIELDS)
+"""Fields of ``commitInfo`` that writers set; others are free."""
+
 _INFO_TYPES: Mapping[str, type] = {
     "inCommitTimestamp": int,
     "timestamp": int,
@@ -194,6 +202,44 @@ def _commit_info_fields(info: CommitInfo) -> dict[str, Any]:
     known = {name: getattr(info, attribute) for name, attribute in _INFO_FIELDS.items()}
     plain = {name: dict(value) if isinstance(value, Mapping) else value for name, value in known.items()}
     return {**_without_nulls(plain), **info.extra}
+
+
+def _group_fields(group: TransactionGroup) -> dict[str, Any]:
+    participants = [
+        {"tableId": part.table_id, "proposedVersion": part.proposed_version, **part.extra}
+        for part in group.participants
+    ]
+    return {
+        "transactionId": group.transaction_id,
+        "participants": participants,
+        "coordinatingCatalog": group.coordinating_catalog,
+        **group.extra,
+    }
+
+
+_GROUP_FIELDS = frozenset({"transactionId", "participants", "coordinatingCatalog"})
+_PARTICIPANT_FIELDS = frozenset({"tableId", "proposedVersion"})
+
+
+def transaction_group_of(row: Mapping[str, Any]) -> TransactionGroup:
+    """A group from the fields of a ``transactionGroup``. Raises FieldError if they are not valid."""
+    listed = required(row, "participants")
+    if not isinstance(listed, list) or not all(isinstance(part, dict) for part in listed):
+        raise FieldError("participants", "is not an array of objects")
+    participants = tuple(
+        GroupParticipant(
+            table_id=text(part, "tableId"),
+            proposed_version=long(part, "proposedVersion"),
+            extra={name: value for name, value in part.items() if name not in _PARTICIPANT_FIELDS},
+        )
+        for part in listed
+    )
+    return TransactionGroup(
+        transaction_id=text(row, "transactionId"),
+        participants=participants,
+        coordinating_catalog=text(row, "coordinatingCatalog"),
+        extra={name: value for name, value in row.items() if name not in _GROUP_FIELDS},
+    )
 
 
 def transaction_of(row: Mapping[str, Any]) -> SetTransaction:

@@ -146,6 +146,45 @@ class CommitInfo:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+TRANSACTION_TAG = "delta.multiTableTransaction.transactionId"
+"""Tag of ``commitInfo`` and of the commit feed: the id that the commits of one transaction over several tables share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupParticipant:
+    """One table of a transaction over several tables, by the id that the catalog gives it, and the version proposed for it.
+
+    ``extra`` keeps all other fields of the JSON object.
+    """
+
+    table_id: str
+    proposed_version: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionGroup:
+    """``transactionGroup``: the transaction over several tables that a commit is a part of. Readers ignore it.
+
+    It is equal in the commits of all participants, of which there are two or more. ``coordinating_catalog`` is the id of the
+    catalog that ratifies them; ``extra`` keeps all other fields of the JSON object.
+    """
+
+    transaction_id: str
+    participants: tuple[GroupParticipant, ...]
+    coordinating_catalog: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags of ``commitInfo`` in each of the commits."""
+        return {TRANSACTION_TAG: self.transaction_id}
+
+    def proposed_version(self, table_id: str) -> int | None:
+        """The version that the transaction proposes for the table; None if the table does not take part."""
+        return next((part.proposed_version for part in self.participants if part.table_id == table_id), None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointMetadata:
     """First action of a V2 checkpoint."""
@@ -165,6 +204,14 @@ class SidecarFile:
 
 
 Action: TypeAlias = (
-    CommitInfo | Protocol | Metadata | SetTransaction | DomainMetadata | AddFile | RemoveFile | AddCdcFile
+    CommitInfo
+    | Protocol
+    | Metadata
+    | SetTransaction
+    | DomainMetadata
+    | TransactionGroup
+    | AddFile
+    | RemoveFile
+    | AddCdcFile
 )
 """The actions of a commit file. Checkpoints may also contain :class:`CheckpointMetadata` and :class:`SidecarFile`."""

@@ -2,7 +2,8 @@
 
 A small commit is parsed line by line. A large commit is parsed with ``pyarrow.json``, which creates columns of file actions
 without a Python object per file. Both return the same :class:`CommitActions`. Unknown actions and fields are
-ignored. ``checkpointMetadata`` and ``sidecar`` occur only in JSON checkpoints; reconciliation ignores them in commits.
+ignored, and so is a ``transactionGroup`` that cannot be understood. ``checkpointMetadata`` and ``sidecar`` occur only in JSON
+checkpoints; reconciliation ignores them in commits.
 """
 
 import json
@@ -22,6 +23,7 @@ from cm_delta_dagster.protocol.actions.action_fields import (
     metadata_of,
     protocol_of,
     to_fields,
+    transaction_group_of,
     transaction_of,
 )
 from cm_delta_dagster.protocol.actions.actions import (
@@ -34,6 +36,7 @@ from cm_delta_dagster.protocol.actions.actions import (
     Protocol,
     SetTransaction,
     SidecarFile,
+    TransactionGroup,
 )
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from cm_delta_dagster.protocol.actions.file_rows import (
@@ -55,7 +58,11 @@ LARGE_COMMIT_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitActions:
-    """The actions of one commit. ``adds`` and ``removes`` have the columns of ``ADD_SCHEMA`` and ``REMOVE_SCHEMA``."""
+    """The actions of one commit. ``adds`` and ``removes`` have the columns of ``ADD_SCHEMA`` and ``REMOVE_SCHEMA``.
+
+    Attributes:
+        transaction_group: the transaction over several tables that the commit is a part of; no part of the state of the table.
+    """
 
     version: int
     commit_info: CommitInfo | None
@@ -66,6 +73,7 @@ class CommitActions:
     adds: pa.Table
     removes: pa.Table
     cdc: tuple[AddCdcFile, ...]
+    transaction_group: TransactionGroup | None = None
     checkpoint_metadata: CheckpointMetadata | None = None
     sidecars: tuple[SidecarFile, ...] = ()
     has_other_lines: bool = False
@@ -261,6 +269,9 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _ActionsByName:
             actions.setdefault(_OTHER_LINES, []).append(action)
         for name, fields in action.items():
             if fields is not None and name in _KNOWN_ACTIONS:
+                if name == _GROUP and not isinstance(fields, dict):
+                    actions.setdefault(_OTHER_LINES, []).append(action)
+                    continue
                 if not isinstance(fields, dict):
                     raise CorruptLogError(
                         f"Line {number} of version {version} is damaged: the value of {name} is not an object.",
@@ -271,7 +282,10 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _ActionsByName:
     return actions
 
 
-_COMMIT_ACTIONS = frozenset({"add", "remove", "metaData", "protocol", "txn", "cdc", "commitInfo", "domainMetadata"})
+_GROUP = "transactionGroup"
+_COMMIT_ACTIONS = frozenset(
+    {"add", "remove", "metaData", "protocol", "txn", "cdc", "commitInfo", "domainMetadata", _GROUP}
+)
 _KNOWN_ACTIONS = _COMMIT_ACTIONS | {"checkpointMetadata", "sidecar"}
 _OTHER_LINES = "other lines"
 
@@ -312,7 +326,8 @@ def _assemble(actions: _ActionsByName, version: int, files: tuple[pa.Table, pa.T
             raise _malformed(version, name, error)
         return values[0] if values else None
 
-    infos = actions.get("commitInfo", ())
+    infos, groups = actions.get("commitInfo", ()), actions.get(_GROUP, ())
+    group = _group(groups)
     return CommitActions(
         version=version,
         commit_info=commit_info_of(infos[0]) if infos else None,
@@ -323,10 +338,21 @@ def _assemble(actions: _ActionsByName, version: int, files: tuple[pa.Table, pa.T
         adds=adds,
         removes=removes,
         cdc=read_all("cdc", _cdc),
+        transaction_group=group,
         checkpoint_metadata=only("checkpointMetadata", _checkpoint_metadata),
         sidecars=read_all("sidecar", _sidecar),
-        has_other_lines=_OTHER_LINES in actions,
+        has_other_lines=_OTHER_LINES in actions or (bool(groups) and group is None),
     )
+
+
+def _group(groups: Sequence[dict[str, Any]]) -> TransactionGroup | None:
+    """The only one of the groups; None if there are several, or if it is malformed: no reader needs it."""
+    if len(groups) != 1:
+        return None
+    try:
+        return transaction_group_of(groups[0])
+    except FieldError:
+        return None
 
 
 def _files_of(actions: _ActionsByName, name: str, version: int) -> pa.Table:

@@ -14,14 +14,16 @@ MAX_DIGITS = 1000
 """Digits of an integer in a field that the protocol does not define."""
 
 _MAX_ROWS = 2**63 - 1
+_ROWS = '"numRecords"'
 
 
-def flaw_of_stats(text: str, *, is_foreign: bool = False) -> str | None:
+def flaw_of_stats(text: str, *, is_foreign: bool = False, is_removed: bool = False) -> str | None:
     """What is wrong with the statistics of a new commit, as the predicate of a sentence; None if nothing is.
 
     Args:
         is_foreign: another implementation has written them. Numbers that JSON does not have, such as ``NaN``, and a whole number of
             rows in another notation, such as ``2.0``, are then right: readers ignore the first and understand the second.
+        is_removed: they are those of a file that is removed, which may state the number of rows twice.
     """
     try:
         decoded = _FOREIGN_DECODER.decode(text) if is_foreign else _decoded(text)
@@ -31,6 +33,8 @@ def flaw_of_stats(text: str, *, is_foreign: bool = False) -> str | None:
         return "is not the JSON of an object"
     if text.count("{") + text.count("[") > MAX_DEPTH and _depth(decoded) > MAX_DEPTH:
         return f"nests more than {MAX_DEPTH} objects and arrays"
+    if text.count(_ROWS) > 1 and not is_removed and _is_repeated(text):
+        return f"has the key {_ROWS} twice"
     rows = decoded.get("numRecords")
     if rows is None:
         return None
@@ -39,6 +43,19 @@ def flaw_of_stats(text: str, *, is_foreign: bool = False) -> str | None:
     if type(rows) is not int:
         return "has a numRecords that is not a whole number"
     return None if 0 <= rows <= _MAX_ROWS else f"has a numRecords that is not between 0 and {_MAX_ROWS}"
+
+
+def _is_repeated(text: str) -> bool:
+    """Whether the number of rows is stated twice: readers differ in which one they take. A column may have the same name."""
+    repeated = False
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated
+        repeated = sum(key == "numRecords" for key, _ in pairs) > 1  # The outermost object ends last.
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=members, parse_int=_digits)
+    return repeated
 
 
 def _depth(value: Any) -> int:

@@ -5,6 +5,7 @@
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,6 +156,39 @@ def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
     return name, fields
 
 
+def flaw_of_embedded_json(text: str) -> str | None:
+    """What parsers would read differently in the JSON text within a field, as the predicate of a sentence; None if nothing is.
+
+    It may nest as deeply as this parser reads.
+    """
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_int=_short_integer, parse_float=_finite, parse_constant=_finite
+        )
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        return "nests too many objects and arrays"
+    except UnicodeEncodeError:
+        return "contains half of a surrogate pair, which is not a character"
+    except ValueError as error:
+        return f"is not JSON ({error})"
+    key = _duplicate_in(value)
+    return None if key is None else f"has the key {key!r} twice"
+
+
+def _short_integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number has more than {MAX_DIGITS} digits")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is a number that JSON does not have, or beyond the range of a double")
+    return number
+
+
 def _duplicate_in(value: Any) -> str | None:
     pending = [value]
     while pending:
@@ -194,7 +228,7 @@ def _identities(action: str, fields: Mapping[str, Any]) -> Iterable[tuple[str, .
             yield ("file", fields["path"], unique_id)
         case "cdc":
             yield ("cdc", "of", fields["path"])
-        case "metaData" | "protocol" | "commitInfo":
+        case "metaData" | "protocol" | "commitInfo" | "transactionGroup":
             yield (action,)
         case "txn":
             yield ("txn", fields["appId"])

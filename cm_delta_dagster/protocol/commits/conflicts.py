@@ -18,7 +18,13 @@ from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, stored_names
 from cm_delta_dagster.protocol.features.identity_columns import same_columns
-from cm_delta_dagster.protocol.features.table_features import FEATURES, is_active, reader_features, writer_features
+from cm_delta_dagster.protocol.features.table_features import (
+    FEATURES,
+    MULTI_TABLE_TRANSACTION,
+    is_active,
+    reader_features,
+    writer_features,
+)
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -26,7 +32,9 @@ from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 
 _MERGED_DOMAINS = frozenset({row_tracking.DOMAIN})
 """Domains that do not conflict, because each commit attempt computes their content again (the row id high-water mark)."""
-_FEATURES_WITHOUT_FILE_RULES = frozenset(("domainMetadata", "vacuumProtocolCheck", "v2Checkpoint"))
+_FEATURES_WITHOUT_FILE_RULES = frozenset(
+    ("domainMetadata", "vacuumProtocolCheck", "v2Checkpoint", MULTI_TABLE_TRANSACTION)
+)
 """Features that are active if they are listed, and have no rules for data files."""
 
 

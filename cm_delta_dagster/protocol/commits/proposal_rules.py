@@ -125,6 +125,17 @@ def _names(value: Any) -> str | None:
     return "names an item twice" if len(set(value)) < len(value) else None
 
 
+def _participants(value: Any) -> str | None:
+    if not isinstance(value, list | tuple):
+        return "is not an array"
+    for item in value:
+        if (wrong := _participant(item) or flaw_of_value(item)) is not None:
+            return f"has an item that {wrong}"
+    if len(value) < 2:
+        return "names fewer than two tables, which are no transaction over several tables"
+    return "names a table twice" if len({item["tableId"] for item in value}) < len(value) else None
+
+
 def _removed_path(value: Any) -> str | None:
     if (wrong := _text(value)) is not None:
         return wrong
@@ -150,6 +161,10 @@ def _stats(value: Any) -> str | None:
 
 def _foreign_stats(value: Any) -> str | None:
     return _text(value) or flaw_of_stats(value, is_foreign=True)
+
+
+def _removed_stats(value: Any) -> str | None:
+    return _text(value) or flaw_of_stats(value, is_foreign=True, is_removed=True)
 
 
 def _members(fields: Mapping[str, tuple[bool, ValueRule]]) -> ValueRule:
@@ -180,6 +195,7 @@ def _vector(value: Any) -> str | None:
     return None
 
 
+_participant = _members({"tableId": (True, _name), "proposedVersion": (True, _count)})
 _vector_fields = _members(
     {
         "storageType": (True, _text),
@@ -240,6 +256,11 @@ RULES: ActionRules = MappingProxyType(
         },
         "txn": {"appId": (True, _name), "version": (True, _long), "lastUpdated": (False, _time)},
         "domainMetadata": {"domain": (True, _name), "configuration": (True, _text), "removed": (True, _boolean)},
+        "transactionGroup": {
+            "transactionId": (True, _name),
+            "participants": (True, _participants),
+            "coordinatingCatalog": (True, _name),
+        },
         "metaData": {
             "id": (True, _name),
             "name": (False, _text),
@@ -280,7 +301,7 @@ FOREIGN_RULES: ActionRules = MappingProxyType(
     {
         **RULES,
         "add": {**RULES["add"], "stats": (False, _foreign_stats)},
-        "remove": {**RULES["remove"], "stats": (False, _foreign_stats)},
+        "remove": {**RULES["remove"], "stats": (False, _removed_stats)},
     }
 )
 """The rules for what other implementations propose: they permit whatever every reader understands or ignores."""

@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.features.table_features import (
     CATALOG_MANAGED,
     FEATURES,
     IN_COMMIT_TIMESTAMP,
+    MULTI_TABLE_TRANSACTION,
     FeatureKind,
     canonical_name,
     feature_list,
@@ -37,7 +38,10 @@ REMOVABLE_DOMAINS = (clustering.DOMAIN,)
 """Domains of Delta's features that mean nothing once the feature was dropped. Those of users can be removed too."""
 
 OF_CATALOG_MANAGED = (CATALOG_MANAGED, "vacuumProtocolCheck")
-"""Features that a table loses when no catalog manages it any more. They leave nothing behind, and other engines refuse them."""
+"""Features of each catalog-managed table. They leave nothing behind, and other engines refuse them."""
+
+LOST_WITHOUT_CATALOG = (*OF_CATALOG_MANAGED, MULTI_TABLE_TRANSACTION)
+"""Features that a table loses when no catalog manages it any more."""
 
 _NEEDED = frozenset((CATALOG_MANAGED, IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck", "v2Checkpoint"))
 
@@ -94,13 +98,13 @@ def without_feature(table: TableDefinition, feature: str, files: FilesOfTable) -
 
 
 def without_catalog_managed(table: TableDefinition) -> TableDefinition:
-    """The definition of a table that no catalog manages any more, without :data:`OF_CATALOG_MANAGED`.
+    """The definition of a table that no catalog manages any more, without :data:`LOST_WITHOUT_CATALOG`.
 
     Older commits have in-commit timestamps, which stay enabled.
     """
     plain = table.with_properties(**{TABLE_ID_KEY: None})
     protocol = plain.protocol
-    for name in OF_CATALOG_MANAGED:
+    for name in LOST_WITHOUT_CATALOG:
         protocol = _protocol_without(protocol, name)
     return replace(plain, protocol=protocol)
 
@@ -218,6 +222,11 @@ def _domain_metadata(table: TableDefinition, files: FilesOfTable) -> TableDefini
     return table
 
 
+def _multi_table_transaction(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    # Commits to several tables do not need the feature, and readers ignore what they leave in the log.
+    return table
+
+
 _REMOVALS: Mapping[str, _Removal] = {
     "allowColumnDefaults": _column_defaults,
     "checkConstraints": _check_constraints,
@@ -225,6 +234,7 @@ _REMOVALS: Mapping[str, _Removal] = {
     "columnMapping": _column_mapping,
     "deletionVectors": _deletion_vectors,
     DOMAIN_METADATA: _domain_metadata,
+    MULTI_TABLE_TRANSACTION: _multi_table_transaction,
     "rowTracking": _row_tracking,
     "typeWidening": _type_widening,
     "typeWidening-preview": _type_widening,

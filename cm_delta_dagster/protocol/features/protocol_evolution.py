@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.features.table_features import (
     IN_COMMIT_TIMESTAMP,
     MAX_READER_VERSION,
     MAX_WRITER_VERSION,
+    MULTI_TABLE_TRANSACTION,
     FeatureKind,
     Support,
     canonical_name,
@@ -161,6 +162,18 @@ def _ordered(listed: tuple[str, ...] | None, implied: frozenset[str]) -> tuple[s
     if listed is not None:
         return tuple(dict.fromkeys(map(canonical_name, listed)))
     return tuple(name for name in FEATURES if name in implied)
+
+
+def shut_out(before: Protocol, after: Protocol) -> tuple[str, ...]:
+    """Which clients cannot use the table any more once its protocol is ``after``, as sentences; empty if all can."""
+    sentences = []
+    for name in sorted(writer_features(after) - writer_features(before)):
+        whom = " No other engine is known to support it." if name == MULTI_TABLE_TRANSACTION else ""
+        if name in FEATURES and FEATURES[name].kind is FeatureKind.WRITER:
+            sentences.append(f"Clients without the feature {name} can read the table, and no longer write to it.{whom}")
+        else:
+            sentences.append(f"Clients without the feature {name} can no longer read the table or write to it.{whom}")
+    return tuple(sentences)
 
 
 def check_protocol_change(before: Protocol, after: Protocol, *, dropped: Collection[str] = ()) -> None:

@@ -40,6 +40,8 @@ _MAX_ROW_ID = 2**63 - 1
 _HIGH_WATER_MARK_KEYS = ("rowIdHighWaterMark", "highWaterMark")
 """The first is the key that delta-spark writes, the second that of the protocol text."""
 
+_DOMAIN_NAME = "domainName"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowIdColumns:
@@ -132,6 +134,23 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
             '{"rowIdHighWaterMark":9}; the log is damaged.'
         )
     return int(max(marks))
+
+
+def flaw_of_keys(configuration: str) -> str | None:
+    """What beside a mark is in the configuration of a new commit, as the predicate of a sentence; None if nothing is.
+
+    Two marks are read differently by readers that know only one of the keys. Delta Spark adds the name of the domain.
+
+    Args:
+        configuration: from which :func:`high_water_mark` reads a mark.
+    """
+    content = json.loads(configuration)
+    if len(content.keys() & set(_HIGH_WATER_MARK_KEYS)) > 1:
+        return f"has both {' and '.join(_HIGH_WATER_MARK_KEYS)}, of which readers know one"
+    if content.get(_DOMAIN_NAME, DOMAIN) != DOMAIN:
+        return f"has the {_DOMAIN_NAME} {content[_DOMAIN_NAME]!r}"
+    unknown = sorted(content.keys() - {*_HIGH_WATER_MARK_KEYS, _DOMAIN_NAME})
+    return f"has the key {unknown[0]!r} beside the high-water mark" if unknown else None
 
 
 def stated_high_water_mark(domains: Mapping[str, DomainMetadata]) -> int | None:

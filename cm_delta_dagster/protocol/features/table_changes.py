@@ -34,7 +34,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
     walk_fields,
 )
-from cm_delta_dagster.remedies import OverwriteWithSchema
+from cm_delta_dagster.remedies import OverwriteWithSchema, SetTableProperty
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 INVARIANTS = "delta.invariants"
@@ -118,7 +118,7 @@ def change_type(table: TableDefinition, path: Sequence[str], new_type: ColumnTyp
         raise InvalidArgumentError(
             f"{text}: the table does not have {type_widening.ENABLED} = true. Nothing was changed. Set the property first; "
             "readers must then support the table feature typeWidening."
-        )
+        ).with_remedy(SetTableProperty(key=type_widening.ENABLED, value="true"))
     _check_may_widen(table, column.path, before, after)
     schema = alterations.replace_type(table.schema, column.path, after)
     return table.with_schema(type_widening.with_type_changes(table.schema, schema))
@@ -228,7 +228,7 @@ def _require_mapping(table: TableDefinition, verb: str) -> None:
         raise InvalidArgumentError(
             f"Columns of this table cannot be {verb}, because its data files name them. Nothing was changed. Set the property "
             f"{COLUMN_MAPPING_MODE} = 'name' first; readers must then support column mapping."
-        )
+        ).with_remedy(SetTableProperty(key=COLUMN_MAPPING_MODE, value="name"))
 
 
 def _is_true(table: TableDefinition, key: str) -> bool:

@@ -37,6 +37,8 @@ MAX_WRITER_VERSION = 7
 CATALOG_MANAGED = "catalogManaged"
 COLUMN_MAPPING = "columnMapping"
 IN_COMMIT_TIMESTAMP = "inCommitTimestamp"
+MULTI_TABLE_TRANSACTION = "multiTableTransaction-dev"
+"""The name of the RFC until it is accepted. Commits to several tables do not need the feature; it only excludes writers."""
 
 Activity = Callable[[StructType, Mapping[str, str]], bool]
 
@@ -188,6 +190,7 @@ FEATURES: Mapping[str, Feature] = {
         *(_both(name, _FULL, is_active=_has_type(VARIANT)) for name in ("variantType", "variantType-preview")),
         *(_both(name, _FULL, is_active=_shreds) for name in ("variantShredding", "variantShredding-preview")),
         _writer("checkpointProtection", _FULL),
+        _writer(MULTI_TABLE_TRANSACTION, _FULL, requires=(CATALOG_MANAGED,)),
     )
 }
 """The features that this client knows, by name. It refuses tables that list other features."""

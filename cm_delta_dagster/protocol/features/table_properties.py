@@ -241,14 +241,14 @@ def stored_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in properties.items() if not _shapes_protocol(key)}
 
 
-def check_user_properties(properties: Mapping[str, str], *, any_name: bool = False) -> None:
+def check_user_properties(properties: Mapping[str, str], *, force: bool = False) -> None:
     """Refuse properties that a user may not set on a catalog-managed table.
 
     The names after ``delta.feature.`` are checked by
     :func:`~cm_delta_dagster.protocol.features.protocol_evolution.requested_features`.
 
     Args:
-        any_name: accept keys with the prefix ``delta.`` that this client does not know.
+        force: accept keys with the prefix ``delta.`` that this client does not know.
 
     Raises:
         InvalidArgumentError: a ``delta.`` key is unknown or internal, a value is not valid, or a value differs from the one that
@@ -267,7 +267,7 @@ def check_user_properties(properties: Mapping[str, str], *, any_name: bool = Fal
                 "it out."
             )
         if key.lower().startswith("delta."):
-            _check_delta_property(key, value, any_name=any_name)
+            _check_delta_property(key, value, force=force)
 
 
 def check_removable_properties(names: Iterable[str]) -> None:
@@ -285,7 +285,7 @@ def check_removable_properties(names: Iterable[str]) -> None:
             )
 
 
-def _check_delta_property(key: str, value: str, *, any_name: bool) -> None:
+def _check_delta_property(key: str, value: str, *, force: bool) -> None:
     if key.startswith(FEATURE_PREFIX):
         if value.lower() not in ("supported", "enabled"):
             raise InvalidArgumentError(f"Table property {key!r} can only be 'supported', not {value!r}.")
@@ -294,7 +294,7 @@ def _check_delta_property(key: str, value: str, *, any_name: bool) -> None:
             raise InvalidArgumentError(f"Table property {key!r} needs a name and an SQL expression.")
     elif key in VALUE_CHECKS:
         VALUE_CHECKS[key](key, value)
-    elif not any_name:
+    elif not force:
         near = next((known for known in VALUE_CHECKS if known.lower() == key.lower()), None)
         hint = f"Did you mean {near!r}?" if near else "Check the spelling, or use a key without the prefix 'delta.'."
         raise InvalidArgumentError(f"Table property {key!r} is not known to this client. {hint}")

@@ -102,6 +102,13 @@ def can_read_as(before: DataType, after: DataType) -> bool:
     return before == after or is_widening(_log_name(before), _log_name(after))
 
 
+def records_change(item: StructField, before: DataType, after: DataType) -> bool:
+    """Whether the record of a field says that a type was ``before``, and has become ``after`` by one or several changes."""
+    changes = [change for change in item.metadata.get(TYPE_CHANGES, ()) if isinstance(change, dict)]
+    names = ((key, _log_name(data_type)) for key, data_type in (("fromType", before), ("toType", after)))
+    return all(any(change.get(key) == name for change in changes) for key, name in names)
+
+
 def _decimal(name: str) -> DecimalType | None:
     if not name.startswith("decimal"):
         return None

@@ -76,13 +76,14 @@ class FileIndex:
         def parse(
             chunks: Sequence[pa.Array], columns: Sequence[_StatisticsColumn | None]
         ) -> dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]]:
-            kinds = {column[0]: column[1] for column in columns if column is not None}
-            parsed = parse_statistics(pa.chunked_array(chunks), kinds)
-            values_by_column: dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]] = {
-                (path, kind): (parsed.minimums.get(path), parsed.maximums.get(path), parsed.null_counts[path])
-                for path, kind in kinds.items()
-            }
-            return {None: (parsed.num_records,), **values_by_column}
+            values: dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]] = {}
+            for kinds in _with_one_type([column for column in columns if column is not None]):
+                parsed = parse_statistics(pa.chunked_array(chunks), kinds)
+                values[None] = (parsed.num_records,)
+                for path, kind in kinds.items():
+                    bounds = parsed.minimums.get(path), parsed.maximums.get(path)
+                    values[(path, kind)] = (*bounds, parsed.null_counts[path])
+            return values
 
         self._statistics = cached = _extended(self._statistics, files["stats"], [None, *columns.items()], parse)
         values_by_path = {path: cached.columns[(path, kind)] for path, kind in columns.items()}
@@ -93,6 +94,17 @@ class FileIndex:
             maximums={path: values[1] for path, values in values_by_path.items() if values[1] is not None},
             null_counts={path: values[2] for path, values in values_by_path.items()},
         )
+
+
+def _with_one_type(columns: Sequence[_StatisticsColumn]) -> list[dict[ColumnPath, DataType]]:
+    """The types by column, in several parts if a column has several types: a widened one is cached under each of its types."""
+    parts: list[dict[ColumnPath, DataType]] = [{}]
+    for path, kind in columns:
+        part = next((part for part in parts if path not in part), None)
+        if part is None:
+            parts.append(part := {})
+        part[path] = kind
+    return parts
 
 
 def _pieces(column: pa.ChunkedArray) -> list[pa.Array]:

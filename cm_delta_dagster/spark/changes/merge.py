@@ -80,10 +80,8 @@ def merge_source(
     return MergeSource(frame=rows, offered=offered, keys=tuple(keys), schema=schema)
 
 
-def source_facts(
-    source: MergeSource, within: Predicate | None, *, partition_columns: Sequence[str] = ()
-) -> SourceFacts:
-    """Count rows, find duplicate keys, rows outside of ``within`` and the range of each key; one Spark job.
+def source_facts(source: MergeSource, where: Predicate | None, *, partition_columns: Sequence[str] = ()) -> SourceFacts:
+    """Count rows, find duplicate keys, rows that do not satisfy ``where`` and the range of each key; one Spark job.
 
     For keys that are ``partition_columns`` the values themselves are collected, so that partitions in between are not read.
     """
@@ -91,8 +89,8 @@ def source_facts(
     complete = reduce(and_, [key.isNotNull() for key in keys])
     text = F.concat_ws(", ", *[F.concat(F.lit(f"{n} = "), _shown(k)) for n, k in zip(source.keys, keys, strict=True)])
     aggregates = [F.count(F.lit(1)).alias("n")]
-    if within is not None:
-        aggregates.append(F.max(F.when(~holds(within, source.schema), text)).alias("outside"))
+    if where is not None:
+        aggregates.append(F.max(F.when(~holds(where, source.schema), text)).alias("outside"))
     empty = _empty_text(source, partition_columns)
     if empty is not None:
         aggregates.append(F.max(F.when(empty, text)).alias("empty"))
@@ -106,7 +104,7 @@ def source_facts(
     totals = groups.agg(
         F.sum("n").alias("rows"),
         F.max(F.when(F.col("n") > 1, F.col("key"))).alias("duplicate"),
-        *([F.max("outside").alias("outside")] if within is not None else []),
+        *([F.max("outside").alias("outside")] if where is not None else []),
         *([F.max("empty").alias("empty")] if empty is not None else []),
         *[column for columns in ranges for column in columns],
     )
@@ -115,7 +113,7 @@ def source_facts(
     return SourceFacts(
         num_rows=int(row["rows"] or 0),
         duplicate=row["duplicate"],
-        outside=row["outside"] if within is not None else None,
+        outside=row["outside"] if where is not None else None,
         key_range=key_range([(name, _type_of(source, name)) for name in source.keys], row.asDict()),
         empty_key=row["empty"] if empty is not None else None,
     )

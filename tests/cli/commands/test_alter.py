@@ -38,8 +38,8 @@ def snapshot(url: str) -> Snapshot:
     return found
 
 
+@pytest.mark.requirements("META-6", "COLMAP-11", "COLMAP-12")
 def test_columns_properties_and_features_are_changed(url: str) -> None:
-    """META-6, COLMAP-11, COLMAP-12"""
     for arguments in (
         ("set-property", NAME, "delta.columnMapping.mode=name", "delta.enableTypeWidening=true", "a=b=c"),
         ("add-column", NAME, "s", "struct<x: int>", "--first", "--comment", "text"),
@@ -61,8 +61,8 @@ def test_columns_properties_and_features_are_changed(url: str) -> None:
     assert "nothing was committed" in run(url, "comment", NAME, "all orders").output
 
 
+@pytest.mark.requirements("COLMAP-13")
 def test_refusals_say_what_to_do(url: str) -> None:
-    """COLMAP-13"""
     assert "KEY=VALUE" in run(url, "set-property", NAME, "a").output
     assert "one of --first and --after" in run(url, "change-column", NAME, "id", "--first", "--after", "x").output
     refused = run(url, "drop-column", NAME, "id")

@@ -1,4 +1,4 @@
-"""``cm-delta schemas`` and ``cm-delta catalogs``."""
+"""``cm-delta schemas``, and the catalogs of ``cm-delta settings``."""
 
 import json
 from pathlib import Path
@@ -44,10 +44,13 @@ def test_schemas_are_created_listed_and_dropped(url: str) -> None:
 
 
 def test_catalogs_are_created_listed_and_dropped(url: str) -> None:
-    assert run(url, "catalogs", "create", "lake").output == "The catalog lake exists.\n"
-    assert [row["name"] for row in json.loads(run(url, "catalogs", "--json").output)] == ["lake", "main"]
-    assert run(url, "catalogs", "drop", "lake").output == "The catalog lake does not exist any more.\n"
-    assert [line.split()[0] for line in run(url, "catalogs").output.splitlines()[2:]] == ["main"]
+    assert run(url, "settings", "create-catalog", "lake").output == "The catalog lake exists.\n"
+    assert [row["name"] for row in json.loads(run(url, "settings", "list-catalogs", "--json").output)] == [
+        "lake",
+        "main",
+    ]
+    assert run(url, "settings", "drop-catalog", "lake").output == "The catalog lake does not exist any more.\n"
+    assert [line.split()[0] for line in run(url, "settings", "list-catalogs").output.splitlines()[2:]] == ["main"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_catalogs_are_created_listed_and_dropped(url: str) -> None:
         (("schemas", "drop", "main.sales"), "it has main.sales.orders"),
         (("schemas", "drop", "main.sale"), "Did you mean main.sales?"),
         (("schemas", "--in", "lake"), "There is no catalog lake"),
-        (("catalogs", "drop", "main"), "it has main.sales"),
+        (("settings", "drop-catalog", "main"), "it has main.sales"),
         (("tables", "lake"), "The catalog has no catalog lake"),
     ],
 )

@@ -50,8 +50,9 @@ def run(tmp_path: Path, *arguments: str, fails: bool = False) -> str:
     return found.output
 
 
+@pytest.mark.requirements("TXN-4")
 def test_a_position_is_shown_and_set_and_skipped(client: DeltaClient, tmp_path: Path) -> None:
-    """TXN-4: each position that is set is counted, so that what was reported before it does not count."""
+    """Each position that is set is counted, so that what was reported before it does not count."""
     read = read_up_to(client, "sales/down", 1)
     shown = run(tmp_path, "show", DOWN, "--csv").splitlines()
     assert shown == ["asset,input,read_up_to,latest,unread_versions", f"sales/down,{UP},1,3,2"]

@@ -149,7 +149,7 @@ def test_times_that_python_does_not_have_are_shown() -> None:
 def test_registered_names_are_read_without_spark(url: str, tmp_path: Path) -> None:
     theirs = ForeignTable(tmp_path / "theirs", field("id", "long"))
     theirs.add("f.parquet", pa.table({"id": [7]}))
-    run(url, "register", str(theirs.root), "main.ext.theirs")
+    run(url, "onboarding", "register", str(theirs.root), "main.ext.theirs")
     assert run(url, "head", "main.ext.theirs").stdout.splitlines()[-1].strip() == "7"
     assert "bigint" in run(url, "schema", "main.ext.theirs").stdout
     assert "f.parquet" in run(url, "files", "main.ext.theirs").stdout
@@ -223,7 +223,7 @@ def test_optimize_shows_its_plan_and_rewrites(url: str, spark: SparkSession) -> 
     assert "2 files (" in denied and "--apply would be refused: " in denied
     refused = CliRunner().invoke(main, ["--catalog", url, "optimize", NAME, *where, "--apply"])
     assert refused.exit_code == 1 and "DATA_REORGANIZATION" in refused.output
-    run(url, "policy", "allow", NAME, "DATA_REORGANIZATION")
+    run(url, "maintenance", "set-policy", NAME, "DATA_REORGANIZATION")
     assert "2 files (" in run(url, "optimize", NAME, *where, "--apply").stdout
     allowed = run(url, "optimize", NAME, "--where", where[-1]).stdout
     assert "would be rewritten; nothing was changed. --apply rewrites." in allowed

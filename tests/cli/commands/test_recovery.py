@@ -1,4 +1,4 @@
-"""``cm-delta recover``, ``relocate`` and ``backup`` on a real directory."""
+"""``cm-delta recovery`` on a real directory."""
 
 import shutil
 import sqlite3
@@ -74,18 +74,18 @@ def house(tmp_path: Path) -> House:
 
 def test_backup_restore_and_recover_restore_every_commit(house: House, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
-    assert house.run("backup", str(backup)).exit_code == 0
+    assert house.run("recovery", "backup", str(backup)).exit_code == 0
     house.append()
     house.append()
     house.restore(backup)
     with pytest.raises(CatalogBehindStorageError, match="behind its storage") as refused:
         house.append()
     assert refused.value.remedy == RecoverTable(table=NAME)
-    shown = house.run("recover", NAME)
+    shown = house.run("recovery", "recover", NAME)
     assert shown.exit_code == 0 and "2 commits would be recorded; nothing was changed" in shown.output
-    done = house.run("recover", "--all", "--apply")
+    done = house.run("recovery", "recover", "--all", "--apply")
     assert done.exit_code == 0 and "2 commits recorded in the catalog." in done.output
-    assert "agree up to version 3" in house.run("recover", NAME).output
+    assert "agree up to version 3" in house.run("recovery", "recover", NAME).output
     assert house.append() == 4
 
 
@@ -93,23 +93,25 @@ def test_a_backup_is_complete_and_replaces_no_file(house: House, tmp_path: Path)
     backup = tmp_path / "backup.db"
     with house.client().catalog as live:  # type: ignore[attr-defined]  # The interface Catalog is no context manager; SqlCatalog is.
         live.registry.list_tables()
-        assert house.run("backup", str(backup)).exit_code == 0
+        assert house.run("recovery", "backup", str(backup)).exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.db"]
     with closing(sqlite3.connect(f"file:{backup}?mode=ro", uri=True)) as copy:
         assert copy.execute("SELECT count(*) FROM cm_delta_commits").fetchone() == (2,)
     before = backup.read_bytes()
-    again = house.run("backup", str(backup))
+    again = house.run("recovery", "backup", str(backup))
     assert again.exit_code == 1 and "exists already" in again.output and backup.read_bytes() == before
-    assert "does not exist" in house.run("backup", str(tmp_path / "nowhere" / "b.db")).output
-    missing = CliRunner().invoke(main, ["--catalog", f"sqlite:///{tmp_path}/no.db", "backup", str(tmp_path / "x.db")])
+    assert "does not exist" in house.run("recovery", "backup", str(tmp_path / "nowhere" / "b.db")).output
+    missing = CliRunner().invoke(
+        main, ["--catalog", f"sqlite:///{tmp_path}/no.db", "recovery", "backup", str(tmp_path / "x.db")]
+    )
     assert missing.exit_code == 1 and not (tmp_path / "x.db").exists()
 
 
 def test_the_library_backs_up_too(house: House, tmp_path: Path) -> None:
     with connect(house.url, warehouse=str(house.warehouse)) as lake:
-        assert lake.backup(tmp_path / "copy.db") == (tmp_path / "copy.db").stat().st_size
+        assert lake.recovery.backup(tmp_path / "copy.db") == (tmp_path / "copy.db").stat().st_size
         with pytest.raises(InvalidArgumentError, match="exists already"):
-            lake.backup(tmp_path / "copy.db")
+            lake.recovery.backup(tmp_path / "copy.db")
 
 
 @pytest.mark.postgres
@@ -126,11 +128,11 @@ def test_a_lost_catalog_is_rebuilt_and_its_plan_creates_none(house: House) -> No
     with pytest.raises(WarehouseMismatchError, match="belongs to the catalog"):
         house.append(create=True)
     house.lose_catalog()
-    shown = house.run("recover", "--warehouse", str(house.warehouse))
+    shown = house.run("recovery", "recover", "--warehouse", str(house.warehouse))
     assert shown.exit_code == 0 and "1 table would be adopted; nothing was changed" in shown.output
     assert "belongs to the catalog" in shown.output
     assert not list(house.root.glob("catalog.db*"))
-    done = house.run("recover", "--warehouse", str(house.warehouse), "--apply")
+    done = house.run("recovery", "recover", "--warehouse", str(house.warehouse), "--apply")
     assert done.exit_code == 0 and "1 table adopted" in done.output
     assert house.append() == 3
 
@@ -140,34 +142,39 @@ def test_a_moved_warehouse_is_relocated(house: House) -> None:
     house.warehouse.rename(new)
     with pytest.raises(TableStorageMissingError):
         house.append()
-    shown = house.run("relocate", "--from", old, "--to", new)
+    shown = house.run("recovery", "relocate", "--from", old, "--to", new)
     assert (
         shown.exit_code == 0
         and shown.output.startswith("found    main.test.t")
         and "nothing was changed" in shown.output
     )
     for elsewhere in (("nope",), ("nope", "--apply"), (f"{old}2", "main.test")):
-        none = house.run("relocate", *elsewhere[1:], "--from", elsewhere[0], "--to", str(house.root / "lake"))
+        none = house.run(
+            "recovery", "relocate", *elsewhere[1:], "--from", elsewhere[0], "--to", str(house.root / "lake")
+        )
         assert none.exit_code == 1 and "lies below" in none.output and f"{old}/main/test/t-" in none.output
     for _ in range(2):
-        assert house.run("relocate", "--from", old, "--to", new, "--apply").exit_code == 0
+        assert house.run("recovery", "relocate", "--from", old, "--to", new, "--apply").exit_code == 0
     house.warehouse = Path(new)
     assert house.append() == 2
     assert not Path(old).exists()
-    refused = house.run("relocate", "--from", new, "--to", f"{house.root}/nowhere", "--apply")
+    refused = house.run("recovery", "relocate", "--from", new, "--to", f"{house.root}/nowhere", "--apply")
     assert refused.exit_code == 1 and "Nothing was relocated" in refused.output and "nowhere" in refused.output
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("recover",),
-        ("recover", NAME, "--all"),
-        ("recover", "--warehouse", "x", "--keep", "storage"),
-        ("recover", NAME, "--name", "a=b.c.d"),
-        ("recover", "--warehouse", "x", "--name", "nothing"),
-        ("recover", NAME, "--keep", "both"),
-        ("relocate", "--from", "x"),
+        (
+            "recovery",
+            "recover",
+        ),
+        ("recovery", "recover", NAME, "--all"),
+        ("recovery", "recover", "--warehouse", "x", "--keep", "storage"),
+        ("recovery", "recover", NAME, "--name", "a=b.c.d"),
+        ("recovery", "recover", "--warehouse", "x", "--name", "nothing"),
+        ("recovery", "recover", NAME, "--keep", "both"),
+        ("recovery", "relocate", "--from", "x"),
     ],
 )
 def test_invalid_calls_are_usage_errors(house: House, words: tuple[str, ...]) -> None:
@@ -177,11 +184,11 @@ def test_invalid_calls_are_usage_errors(house: House, words: tuple[str, ...]) ->
 
 def test_invalid_values_are_errors_of_one_sentence(house: House) -> None:
     for words in (
-        ("recover", "main.test.unknown"),
-        ("recover", NAME, "--take-staged", "nothing.json"),
-        ("recover", "--warehouse", str(house.warehouse), "--name", "nowhere=main.test.x"),
-        ("recover", "--warehouse", str(house.warehouse), "--name", "nowhere=x"),
-        ("relocate", "--from", str(house.warehouse), "--to", str(house.warehouse)),
+        ("recovery", "recover", "main.test.unknown"),
+        ("recovery", "recover", NAME, "--take-staged", "nothing.json"),
+        ("recovery", "recover", "--warehouse", str(house.warehouse), "--name", "nowhere=main.test.x"),
+        ("recovery", "recover", "--warehouse", str(house.warehouse), "--name", "nowhere=x"),
+        ("recovery", "relocate", "--from", str(house.warehouse), "--to", str(house.warehouse)),
     ):
         answer = house.run(*words)
         assert answer.exit_code == 1 and answer.output.startswith("Error: "), answer.output
@@ -190,27 +197,27 @@ def test_invalid_values_are_errors_of_one_sentence(house: House) -> None:
 def test_a_plan_that_cannot_be_applied_is_reported_once(house: House) -> None:
     for file in (house.warehouse).rglob("*.json"):
         file.unlink()
-    for words in (("recover", NAME), ("recover", "--all"), ("recover", NAME, "--apply")):
-        answer = house.run(*words)
+    for words in ((NAME,), ("--all",), (NAME, "--apply")):
+        answer = house.run("recovery", "recover", *words)
         assert answer.exit_code == 1 and answer.output.count("could not be checked") == 1, answer.output
         assert "--apply carries out" not in answer.output
 
 
 def test_a_plan_with_conflicts_does_not_advise_apply(house: House) -> None:
-    missing = house.run("relocate", "--from", str(house.warehouse), "--to", f"{house.root}/nowhere")
+    missing = house.run("recovery", "relocate", "--from", str(house.warehouse), "--to", f"{house.root}/nowhere")
     assert missing.exit_code == 1 and "1 of 1 table not found" in missing.output
     assert "would be relocated" not in missing.output and "--apply carries out" not in missing.output
     house.lose_catalog()
     (directory,) = (house.warehouse / "main" / "test").iterdir()
     shutil.copytree(directory, directory.with_name("copy"))
-    undecided = house.run("recover", "--warehouse", str(house.warehouse))
+    undecided = house.run("recovery", "recover", "--warehouse", str(house.warehouse))
     assert undecided.exit_code == 1 and "2 of 2 tables undecided" in undecided.output, undecided.output
     assert "--apply carries out" not in undecided.output
 
 
 def test_a_missing_warehouse_is_named_and_no_catalog_is_created(house: House) -> None:
     house.lose_catalog()
-    answer = house.run("recover", "--warehouse", f"{house.root}/typo")
+    answer = house.run("recovery", "recover", "--warehouse", f"{house.root}/typo")
     assert answer.exit_code == 1 and f"There is no directory {house.root}/typo" in answer.output
     assert not list(house.root.glob("catalog.db*"))
 

@@ -55,7 +55,7 @@ def test_missing_files_are_listed_and_left_out_only_on_request(url: str, tmp_pat
     refused = run(url, "--version", "2", "--apply")
     assert refused.exit_code == 1
     assert "cannot be restored" in refused.output
-    assert "1 file added" in run(url, "--version", "2", "--apply", "--missing-files", "ignore").output
+    assert "1 file added" in run(url, "--version", "2", "--apply", "--force").output
 
 
 @pytest.mark.parametrize(

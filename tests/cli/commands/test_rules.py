@@ -48,9 +48,9 @@ def waiting(lake: Lake) -> str:
 
 
 def test_rules_are_added_listed_and_removed(run: Runner) -> None:
-    added = run("rules", "add", "main.test", "protected_columns", "columns=id, day", "--reason", "keys")
+    added = run("rules", "set", "main.test", "protected_columns", "columns=id, day", "--reason", "keys")
     assert added.output == "The rule 'protected_columns' of main.test is set.\n"
-    assert run("rules", "add", "main", "max_removed_rows", "fraction=0.4", "--approval").exit_code == 0
+    assert run("rules", "set", "main", "max_removed_rows", "fraction=0.4", "--approval").exit_code == 0
     shown = run("rules", "list", "main.test.t")
     assert "protected_columns  columns=id, day  refuse        keys" in shown.output
     assert "max_removed_rows   fraction=0.4     approval" in shown.output
@@ -65,10 +65,10 @@ def test_rules_are_added_listed_and_removed(run: Runner) -> None:
 
 
 def test_a_rule_is_replaced_only_by_its_name(run: Runner) -> None:
-    run("rules", "add", "main.test", "max_removed_rows", "rows=5")
-    refused = run("rules", "add", "main.test", "max_removed_rows", "rows=6")
+    run("rules", "set", "main.test", "max_removed_rows", "rows=5")
+    refused = run("rules", "set", "main.test", "max_removed_rows", "rows=6")
     assert refused.exit_code == 1 and "rows=5" in refused.output and "--name" in refused.output
-    assert run("rules", "add", "main.test", "max_removed_rows", "rows=6", "--name", "max_removed_rows").exit_code == 0
+    assert run("rules", "set", "main.test", "max_removed_rows", "rows=6", "--name", "max_removed_rows").exit_code == 0
     assert [each["arguments"] for each in json.loads(run("rules", "list", "--json").output)] == [{"rows": 6}]
 
 
@@ -82,7 +82,7 @@ def test_a_rule_is_replaced_only_by_its_name(run: Runner) -> None:
     ],
 )
 def test_malformed_arguments_of_a_rule_are_named(run: Runner, arguments: list[str], message: str) -> None:
-    refused = run("rules", "add", "main", "max_removed_rows", *arguments)
+    refused = run("rules", "set", "main", "max_removed_rows", *arguments)
     assert refused.exit_code != 0 and message in refused.output
 
 
@@ -91,7 +91,7 @@ def test_the_commits_of_a_command_have_its_tags(tmp_path: Path) -> None:
     run, command = Runner(url), ("alter", "add-column", name, "note", "string")
     with connect(url, warehouse=str(tmp_path)) as lake:
         table = lake.create_table(name, pa.schema([("id", pa.int64())]))
-        run("rules", "add", "main.test", "required_tags", "tags=owner")
+        run("rules", "set", "main.test", "required_tags", "tags=owner")
         assert "lacks the tag 'owner'" in run(*command).output
         done = run("--tag", "owner=etl", "--user-metadata", "T-1", *command)
         assert done.exit_code == 0, done.output
@@ -101,24 +101,24 @@ def test_the_commits_of_a_command_have_its_tags(tmp_path: Path) -> None:
 
 
 def test_commits_that_wait_are_listed_approved_and_rejected(lake: Lake, run: Runner) -> None:
-    run("rules", "add", "main.test", "append_only", "--approval", "--contact", "ada")
+    run("rules", "set", "main.test", "append_only", "--approval", "--contact", "ada")
     rejected, approved = waiting(lake), waiting(lake)
-    listed = json.loads(run("approvals", "--json").output)
-    assert [each["approval_id"] for each in listed] == [rejected, approved]
-    shown = run("approvals", "main.test").output
+    listed = json.loads(run("rules", "approvals", "--json").output)
+    assert [each["hold_id"] for each in listed] == [rejected, approved]
+    shown = run("rules", "approvals", "main.test").output
     assert rejected in shown and "removes or changes rows" in shown
-    assert run("reject", rejected, "--reason", "not today").exit_code == 0
-    assert "was rejected" in run("approve", rejected).output
-    closed = run("approvals", "--all").output
+    assert run("rules", "reject", rejected, "--reason", "not today").exit_code == 0
+    assert "was rejected" in run("rules", "approve", rejected).output
+    closed = run("rules", "approvals", "--all").output
     assert "rejected" in closed and "not today" in closed
-    missing = run("approve", "missing")
-    assert missing.exit_code != 0 and "no request 'missing'" in missing.output
+    missing = run("rules", "approve", "missing")
+    assert missing.exit_code != 0 and "no hold 'missing'" in missing.output
 
 
 def test_maintenance_is_allowed_under_conditions(run: Runner) -> None:
     done = run(
-        "policy",
-        "allow",
+        "maintenance",
+        "set-policy",
         "main.test",
         "data_cleanup",
         "--for",
@@ -129,8 +129,8 @@ def test_maintenance_is_allowed_under_conditions(run: Runner) -> None:
         "9",
     )
     assert done.exit_code == 0
-    shown = run("policy", "show").output
+    shown = run("maintenance", "list-policies").output
     assert "main.test  for ops, in the time Mon,Tue,Wed,Thu,Fri 22:00-06:00 UTC, at most 9 files" in shown
-    assert "denied" in run("policy", "show", "main.test.t").output
-    wrong = run("policy", "allow", "main", "data_cleanup", "--during", "at night")
+    assert "denied" in run("maintenance", "list-policies", "main.test.t").output
+    wrong = run("maintenance", "set-policy", "main", "data_cleanup", "--during", "at night")
     assert wrong.exit_code != 0 and "is not a maintenance window" in wrong.output

@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogUnavailableError
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import doctor, repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.set_commit_mode import present_commits, set_commit_policy
@@ -93,7 +94,7 @@ def connect(tmp_path: Path, clock: Clock) -> Iterator[Connect]:
     def make(**settings: Any) -> tuple[DeltaClient, CountingStore, CountingCatalog]:
         real = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://lake", now_ms=clock)
         store, catalog = CountingStore(memory), CountingCatalog(real)
-        chosen = ClientSettings(retry_initial_seconds=0.0001, max_resolve_attempts=2, **settings)
+        chosen = ClientSettings(retry_initial_delay=timedelta(seconds=0.0001), max_resolve_attempts=2, **settings)
         stores: Any = Stores({"memory": store})
         client = DeltaClient(catalog, stores=stores, settings=chosen, now_ms=clock)
         opened.append(client)
@@ -104,8 +105,8 @@ def connect(tmp_path: Path, clock: Clock) -> Iterator[Connect]:
         client.close()
 
 
-def made(client: DeltaClient, mode: str = "staged") -> Table:
-    table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
+def made(client: DeltaClient, mode: str = "staged", *, name: str = NAME) -> Table:
+    table = create_table(client, identifier=name, schema=SCHEMA, partition_columns=("day",))
     set_commit_policy(table, CommitPolicy.parse(mode))
     return table
 
@@ -130,9 +131,10 @@ def state_of(snapshot: Snapshot) -> tuple[Any, ...]:
 EACH_MODE = pytest.mark.parametrize("mode", ["staged", "inline", "auto:300", "put_if_absent"])
 
 
+@pytest.mark.requirements("CM-C16", "LIST-2")
 @pytest.mark.parametrize("mode", ["staged", "inline", "auto:300"])
 def test_a_small_table_is_read_and_refreshed_without_its_log(mode: str, connect: Connect) -> None:
-    """CM-C16, LIST-2: one catalog query each, published or not; the first read also looks for a commit above the latest."""
+    """One catalog query each, published or not; the first read also looks for a commit above the latest."""
     writer, _, _ = connect()
     table = made(writer, mode)
     for number in range(5):
@@ -156,8 +158,9 @@ def test_a_small_table_is_read_and_refreshed_without_its_log(mode: str, connect:
     assert state_of(refreshed) == state_of(plain.table(NAME).snapshot())
 
 
+@pytest.mark.requirements("CM-C16")
 def test_without_copies_the_files_are_read_and_say_the_same(connect: Connect) -> None:
-    """CM-C16: a client works without."""
+    """A client works without."""
     writer, _, _ = connect(copied_content_bytes=0)
     table = made(writer)
     for number in range(3):
@@ -168,8 +171,9 @@ def test_without_copies_the_files_are_read_and_say_the_same(connect: Connect) ->
     assert store.calls["read"] >= 3
 
 
+@pytest.mark.requirements("CM-C8")
 def test_a_table_with_a_large_commit_is_read_from_its_log(connect: Connect) -> None:
-    """CM-C8: what is kept then are the commits after it, which save their files."""
+    """What is kept then are the commits after it, which save their files."""
     writer, _, _ = connect()
     table = made(writer)
     append(table, "large.parquet", padding=20_000)
@@ -182,8 +186,8 @@ def test_a_table_with_a_large_commit_is_read_from_its_log(connect: Connect) -> N
     assert store.calls["list_from"] == 1 and store.calls["read"] <= 3
 
 
+@pytest.mark.requirements("CM-R3", "CM-R5", "CACHE-4")
 def test_behind_a_checkpoint_kept_contents_stand_in_for_the_files(connect: Connect) -> None:
-    """CM-R3, CM-R5, CACHE-4"""
     writer, _, _ = connect()
     table = made(writer)
     for number in range(CACHED_COMMITS + 20):
@@ -199,8 +203,9 @@ def test_behind_a_checkpoint_kept_contents_stand_in_for_the_files(connect: Conne
     assert store.calls["list_from"] >= 1 and store.calls["read"] < len(published)
 
 
+@pytest.mark.requirements("CM-C4", "CM-C13")
 def test_a_copy_that_is_not_the_commit_is_not_believed(connect: Connect, tmp_path: Path) -> None:
-    """CM-C4, CM-C13: size and txnId have to be those that were ratified; else the file decides."""
+    """Size and txnId have to be those that were ratified; else the file decides."""
     writer, _, catalog = connect()
     table = made(writer)
     for number in range(3):
@@ -220,9 +225,10 @@ def test_a_copy_that_is_not_the_commit_is_not_believed(connect: Connect, tmp_pat
     assert [finding.problem.value for finding in doctor(table).findings] == ["copy_differs"]
 
 
+@pytest.mark.requirements("CM-P1")
 def test_a_winner_is_published_from_its_staged_file_and_not_from_the_copy(connect: Connect, tmp_path: Path) -> None:
-    """CM-P1: what was ratified is that file, byte for byte."""
-    winner, store, _ = connect(publish_delay_seconds=1000)
+    """What was ratified is that file, byte for byte."""
+    winner, store, _ = connect(publish_delay=timedelta(seconds=1000))
     loser, _, _ = connect()
     theirs, ours = made(winner), loser.table(NAME)
     transaction = ours.start_transaction(ours.snapshot(), operation="WRITE")
@@ -240,8 +246,9 @@ def test_a_winner_is_published_from_its_staged_file_and_not_from_the_copy(connec
     assert store.read(published) == staged
 
 
+@pytest.mark.requirements("CM-C11", "OCC-9")
 def test_a_rebase_reads_its_winners_from_the_answer(connect: Connect) -> None:
-    """CM-C11, OCC-9: also of published winners, and of those whose files log cleanup has taken since."""
+    """Also of published winners, and of those whose files log cleanup has taken since."""
     writer, store, catalog = connect()
     table = made(writer)
     append(table)
@@ -260,10 +267,11 @@ def test_a_rebase_reads_its_winners_from_the_answer(connect: Connect) -> None:
 # The definition
 
 
+@pytest.mark.requirements("CM-C13")
 @pytest.mark.slow
 @EACH_MODE
 def test_the_catalog_and_the_log_agree_on_the_definition_at_every_version(mode: str, connect: Connect) -> None:
-    """CM-C13: after any mixture of commits, by clients that know the table and by those that do not."""
+    """After any mixture of commits, by clients that know the table and by those that do not."""
     clients = [connect()[0], connect(copied_content_bytes=0)[0]]
     made(clients[0], mode)
     chance = random.Random(mode)
@@ -294,8 +302,8 @@ def with_schema(snapshot: Snapshot, schema: StructType) -> Metadata:
     return replace(snapshot.metadata, schema_string=schema_to_json(schema))
 
 
+@pytest.mark.requirements("CM-C6", "CM-C13")
 def test_a_created_commit_that_only_storage_knows_brings_its_definition(connect: Connect) -> None:
-    """CM-C6, CM-C13"""
     writer, _, catalog = connect()
     table = made(writer, "put_if_absent")
     append(table)
@@ -314,10 +322,10 @@ def test_a_created_commit_that_only_storage_knows_brings_its_definition(connect:
     assert after.definition.protocol == latest.protocol and before.etag != after.etag
 
 
+@pytest.mark.requirements("CM-C13")
 def test_the_doctor_records_what_the_log_says_in_a_catalog_of_an_older_release(
     connect: Connect, tmp_path: Path
 ) -> None:
-    """CM-C13"""
     writer, _, catalog = connect()
     table = made(writer)
     append(table)
@@ -326,7 +334,7 @@ def test_the_doctor_records_what_the_log_says_in_a_catalog_of_an_older_release(
         connection.execute(sa.delete(DEFINITIONS))
     assert catalog.registry.load_table(TableIdentifier.parse(NAME)).definition is None
     assert [finding.problem.value for finding in doctor(table).findings] == ["definition_differs"]
-    assert doctor(table, repair=True).findings == ()
+    assert repair_table(table).findings == ()
     definition = catalog.registry.load_table(TableIdentifier.parse(NAME)).definition
     assert definition is not None and definition.metadata == table.snapshot().metadata
     with engine.begin() as connection:
@@ -335,15 +343,16 @@ def test_the_doctor_records_what_the_log_says_in_a_catalog_of_an_older_release(
         wrong = stored.replace("inCommitTimestamp", "appendOnly")
         connection.execute(sa.update(DEFINITIONS).values(protocol=wrong))
     assert not doctor(table).healthy
-    assert doctor(table, repair=True).findings == ()
+    assert repair_table(table).findings == ()
 
 
 # Published marks
 
 
+@pytest.mark.requirements("CM-P4")
 def test_the_published_version_is_reported_by_the_next_commit_or_after_a_delay(connect: Connect) -> None:
-    """CM-P4: one transaction a commit while a writer is busy."""
-    writer, store, catalog = connect(publish_delay_seconds=1000)
+    """One transaction a commit while a writer is busy."""
+    writer, store, catalog = connect(publish_delay=timedelta(seconds=1000))
     table = made(writer)
     for number in range(4):
         append(table, f"{number}.parquet")
@@ -359,9 +368,9 @@ def test_the_published_version_is_reported_by_the_next_commit_or_after_a_delay(c
     assert catalog.calls["set_published_version"] == 1
 
 
+@pytest.mark.requirements("CM-C7", "CM-P2", "CM-P4")
 def test_inline_commits_are_published_together_a_moment_later(connect: Connect) -> None:
-    """CM-C7, CM-P2, CM-P4"""
-    writer, store, catalog = connect(publish_delay_seconds=1000)
+    writer, store, catalog = connect(publish_delay=timedelta(seconds=1000))
     table = made(writer, "inline")
     for number in range(5):
         append(table, f"{number}.parquet")
@@ -379,22 +388,22 @@ def test_inline_commits_are_published_together_a_moment_later(connect: Connect) 
     assert doctor(table).findings == ()
 
 
+@pytest.mark.requirements("CM-P4", "CM-P5")
 def test_what_is_put_off_is_bounded_and_left_to_the_next_writer_of_a_client_that_died(connect: Connect) -> None:
-    """CM-P4, CM-P5"""
-    first, _, catalog = connect(publish_delay_seconds=1000, max_unpublished_commits=4)
+    first, _, catalog = connect(publish_delay=timedelta(seconds=1000), max_unpublished_commits=4)
     table = made(first, "inline")
     for number in range(10):
         append(table, f"{number}.parquet")
         known = catalog.coordinator.get_ratified_commits(table.table_id)
         assert known.latest_version - known.published_version <= 4
-    second, _, _ = connect(publish_delay_seconds=0)
+    second, _, _ = connect(publish_delay=timedelta(0))
     append(second.table(NAME), "after.parquet")
     assert catalog.coordinator.get_ratified_commits(table.table_id).commits == ()
 
 
+@pytest.mark.requirements("CM-M5", "CM-P3")
 def test_an_operation_that_reads_the_published_version_finds_it_reported(connect: Connect) -> None:
-    """CM-M5, CM-P3"""
-    writer, _, _ = connect(publish_delay_seconds=1000)
+    writer, _, _ = connect(publish_delay=timedelta(seconds=1000))
     table = made(writer)
     append(table)
     assert publish(table).published == ()
@@ -405,22 +414,25 @@ def test_an_operation_that_reads_the_published_version_finds_it_reported(connect
     assert publish(table).published == (3,)
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_drop_right_after_a_commit_ends_quietly(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
-    """CM-D8"""
-    writer, _, catalog = connect(publish_delay_seconds=1000)
-    table = made(writer)
+    writer, _, catalog = connect(publish_delay=timedelta(seconds=1000))
+    name = "main.test.dropped"  # No other test's, whose clients may still log.
+    table = made(writer, name=name)
     append(table)
-    catalog.registry.drop_table(TableIdentifier.parse(NAME))
+    catalog.registry.drop_table(TableIdentifier.parse(name))
     writer.wait_for_background()
-    assert not [record for record in caplog.records if record.levelname == "WARNING" and "ubli" in record.message]
+    said = [record for record in caplog.records if record.levelname == "WARNING" and name in record.getMessage()]
+    assert not [record for record in said if "ubli" in record.getMessage()]
 
 
 # For foreign clients
 
 
+@pytest.mark.requirements("CM-C9")
 def test_size_and_time_of_a_staged_commit_are_those_of_its_file(connect: Connect, clock: Clock) -> None:
-    """CM-C9: clients read a file by the size that the catalog returns."""
-    writer, store, catalog = connect(publish_delay_seconds=1000)
+    """Clients read a file by the size that the catalog returns."""
+    writer, store, catalog = connect(publish_delay=timedelta(seconds=1000))
     table = made(writer)
     append(table)
     set_commit_policy(table, CommitPolicy.parse("inline"))

@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,8 @@ def names(store: MemoryStore, directory: str) -> list[str]:
     return [status.name for status in store.list_from(directory)]
 
 
+@pytest.mark.requirements("CM-3", "CM-W1", "CM-W2", "CM-P1", "CM-P4", "CINFO-2", "ICT-3")
 def test_a_commit_is_staged_ratified_and_published_byte_for_byte(new_table: NewTable, store: MemoryStore) -> None:
-    """CM-3, CM-W1, CM-W2, CM-P1, CM-P4, CINFO-2, ICT-3."""
     table = new_table()
     committed = append(table)
     assert committed.version == 1
@@ -120,8 +121,8 @@ def test_the_reported_counts_are_those_of_the_state(new_table: NewTable) -> None
     assert "_sets" not in vars(files)
 
 
+@pytest.mark.requirements("OCC-5", "OCC-12", "OCC-13", "CM-4", "CM-W3", "ICT-5")
 def test_two_blind_appends_on_one_version_both_become_versions(new_table: NewTable, store: MemoryStore) -> None:
-    """OCC-5, OCC-12, OCC-13, CM-4, CM-W3, ICT-5."""
     table = new_table()
     first, second = start(table), start(table)
     first.add_files([new_file()])
@@ -135,8 +136,9 @@ def test_two_blind_appends_on_one_version_both_become_versions(new_table: NewTab
     assert published(store, table, 2)[0]["commitInfo"]["readVersion"] == 1
 
 
+@pytest.mark.requirements("OCC-8", "OCC-9")
 def test_overwrites_of_different_days_rebase(new_table: NewTable) -> None:
-    """OCC-8, OCC-9: read sets are predicates."""
+    """Read sets are predicates."""
     table = new_table()
     append(table, "2024-01-01")
     append(table, "2024-01-02")
@@ -146,8 +148,8 @@ def test_overwrites_of_different_days_rebase(new_table: NewTable) -> None:
     assert table.snapshot().num_files == 2
 
 
+@pytest.mark.requirements("OCC-5", "OCC-9", "OCC-10")
 def test_overwrites_of_one_day_conflict_and_the_error_names_the_winner(new_table: NewTable) -> None:
-    """OCC-5, OCC-9, OCC-10."""
     table = new_table()
     append(table)
     first, second = overwrite_day(table, "2024-01-01"), overwrite_day(table, "2024-01-01")
@@ -158,8 +160,8 @@ def test_overwrites_of_one_day_conflict_and_the_error_names_the_winner(new_table
     assert table.snapshot().version == winner.version
 
 
+@pytest.mark.requirements("OCC-11", "TXN-4")
 def test_a_txn_of_the_same_application_conflicts(new_table: NewTable) -> None:
-    """OCC-11, TXN-4."""
     table = new_table()
     first, second = start(table), start(table)
     for transaction in (first, second):
@@ -179,8 +181,8 @@ def test_a_transaction_commits_once(new_table: NewTable) -> None:
         transaction.commit()
 
 
+@pytest.mark.requirements("ICT-4", "ICT-5")
 def test_commit_timestamps_grow_when_the_clock_runs_backwards(new_table: NewTable, clock: Any) -> None:
-    """ICT-4, ICT-5."""
     table = new_table()
     first = append(table)
     clock.now -= 3_600_000
@@ -221,23 +223,24 @@ def flaky(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> tuple
     new_table()
     coordinator = FlakyCoordinator(client.coordinator)
     catalog: Any = CatalogWith(client.catalog, coordinator=coordinator)
-    settings = ClientSettings(retry_initial_seconds=0.0001, max_resolve_attempts=3)
+    settings = ClientSettings(retry_initial_delay=timedelta(seconds=0.0001), max_resolve_attempts=3)
     other = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     return coordinator, other.table("main.test.t")
 
 
+@pytest.mark.requirements("CM-W4")
 def test_an_unknown_outcome_is_found_in_the_catalog(flaky: tuple[FlakyCoordinator, Table]) -> None:
-    """CM-W4."""
     coordinator, table = flaky
     coordinator.lose = ["answer"]
     assert append(table).version == 1
     assert table.snapshot().num_files == 1
 
 
+@pytest.mark.requirements("CM-W4")
 def test_an_unknown_outcome_is_found_after_other_commits_were_published(
     flaky: tuple[FlakyCoordinator, Table], client: DeltaClient
 ) -> None:
-    """CM-W4: the entry is gone from the catalog's list, the published file proves the outcome."""
+    """The entry is gone from the catalog's list, the published file proves the outcome."""
     coordinator, table = flaky
     original = coordinator._coordinator.get_ratified_commits
     happened = []
@@ -257,18 +260,19 @@ def test_an_unknown_outcome_is_found_after_other_commits_were_published(
     assert client.table("main.test.t").snapshot().num_files == 2
 
 
+@pytest.mark.requirements("CM-W4")
 def test_a_lost_request_is_proposed_again(flaky: tuple[FlakyCoordinator, Table]) -> None:
-    """CM-W4."""
     coordinator, table = flaky
     coordinator.lose = ["request", "request"]
     assert append(table).version == 1
     assert table.snapshot().num_files == 1
 
 
+@pytest.mark.requirements("CM-W4")
 def test_a_conflict_with_an_unknown_outcome_is_rebased(
     flaky: tuple[FlakyCoordinator, Table], client: DeltaClient
 ) -> None:
-    """CM-W4: another txnId at the version means that another writer committed it."""
+    """Another txnId at the version means that another writer committed it."""
     coordinator, table = flaky
     transaction = start(table)
     append(client.table("main.test.t"))
@@ -278,10 +282,10 @@ def test_a_conflict_with_an_unknown_outcome_is_rebased(
     assert (committed.version, committed.retries) == (2, 1)
 
 
+@pytest.mark.requirements("CM-W4", "CM-W5")
 def test_an_outcome_that_cannot_be_found_out_is_reported_and_nothing_deleted(
     flaky: tuple[FlakyCoordinator, Table], store: MemoryStore
 ) -> None:
-    """CM-W4, CM-W5."""
     coordinator, table = flaky
     coordinator.lose = ["answer and line"]
     with pytest.raises(CommitStateUnknownError, match="may or may not"):
@@ -291,8 +295,8 @@ def test_an_outcome_that_cannot_be_found_out_is_reported_and_nothing_deleted(
     assert table.snapshot().num_files == 1
 
 
+@pytest.mark.requirements("OCC-15")
 def test_retries_are_bounded(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> None:
-    """OCC-15."""
     table = new_table()
     settings = ClientSettings(max_commit_attempts=1)
     other = DeltaClient(client.catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
@@ -315,10 +319,10 @@ class UnpublishingStore(MemoryStore):
         super().write_if_absent(location, data, **how)
 
 
+@pytest.mark.requirements("CM-P2", "CM-P4", "CM-P5", "CM-R3")
 def test_a_failing_publication_does_not_fail_the_write_and_is_caught_up_in_order(
     catalog: Any, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CM-P2, CM-P4, CM-P5, CM-R3."""
     from tests.client.conftest import SCHEMA
     from tests.support.creation import create_table
 
@@ -339,10 +343,10 @@ def test_a_failing_publication_does_not_fail_the_write_and_is_caught_up_in_order
     client.background.close()
 
 
+@pytest.mark.requirements("CM-R7", "CM-R10")
 def test_a_missing_staged_file_is_an_error_and_never_an_older_version(
     catalog: Any, clock: Any, client: DeltaClient
 ) -> None:
-    """CM-R7, CM-R10."""
     from cm_delta_dagster.errors import CorruptLogError
     from tests.client.conftest import SCHEMA
     from tests.support.creation import create_table
@@ -371,8 +375,9 @@ def test_the_feed_has_the_partitions_that_a_commit_changed(new_table: NewTable, 
     assert tags == ["[]", '[{"day": "2024-01-01"}]', '[{"day": "2024-01-01"}]']
 
 
+@pytest.mark.requirements("OCC-11", "TXN-3")
 def test_unordered_transactions_of_one_application_rebase_unless_they_are_the_same(new_table: NewTable) -> None:
-    """OCC-11, TXN-3: ids without order, such as run ids, exclude only their own repetition."""
+    """Ids without order, such as run ids, exclude only their own repetition."""
     table = new_table()
     first, second, repeated = start(table), start(table), start(table)
     for transaction, version in ((first, 7), (second, 8), (repeated, 7)):
@@ -385,10 +390,11 @@ def test_unordered_transactions_of_one_application_rebase_unless_they_are_the_sa
     assert table.snapshot().transactions["job"].version == 8
 
 
+@pytest.mark.requirements("CM-C16")
 def test_a_closed_client_does_not_turn_a_ratified_commit_into_an_error(
     client: DeltaClient, new_table: NewTable
 ) -> None:
-    """CM-C16: what follows ratification cannot fail the write."""
+    """What follows ratification cannot fail the write."""
     table = new_table()
     transaction = start(table)
     transaction.add_files([new_file()])
@@ -396,8 +402,9 @@ def test_a_closed_client_does_not_turn_a_ratified_commit_into_an_error(
     assert transaction.commit().version == 1
 
 
+@pytest.mark.requirements("CKPT-15")
 def test_an_unreadable_checkpoint_interval_does_not_fail_a_ratified_commit(tmp_path: Path) -> None:
-    """CKPT-15. The catalog ratified the interval without knowing the content of its commit."""
+    """The catalog ratified the interval without knowing the content of its commit."""
     lake = Lake(tmp_path)
     table = lake.new_table()
     metadata = table.snapshot().metadata

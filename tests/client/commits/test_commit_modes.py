@@ -5,6 +5,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ from tests.support.catalog_parts import CatalogWith
 NewTable = Callable[..., Table]
 NAME = "main.test.t"
 SETTINGS = ClientSettings(
-    retry_initial_seconds=0.0001, max_resolve_attempts=2, max_commit_attempts=3, copied_content_bytes=0
+    retry_initial_delay=timedelta(seconds=0.0001), max_resolve_attempts=2, max_commit_attempts=3, copied_content_bytes=0
 )
 _PUBLISHED = re.compile(r".*/_delta_log/\d{20}\.json")
 
@@ -139,10 +140,10 @@ def published(store: MemoryStore, table: Table, version: int) -> bytes:
     return store.read(f"{table.location}/_delta_log/{version:020d}.json")
 
 
+@pytest.mark.requirements("CM-6", "CM-C4", "CM-C7", "CM-P1", "CM-P4")
 def test_an_inline_commit_is_in_the_catalog_alone_until_it_is_published(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """CM-6, CM-C4, CM-C7, CM-P1, CM-P4."""
     choose(table, "inline")
     willful.fail = "before"
     assert append(table) == 1
@@ -160,10 +161,10 @@ def test_an_inline_commit_is_in_the_catalog_alone_until_it_is_published(
     assert another(client, store).snapshot().num_files == 1 and files_of(store, table)[1] == []
 
 
+@pytest.mark.requirements("CM-6")
 def test_auto_is_inline_up_to_its_size_and_staged_above(
     table: Table, client: DeltaClient, willful: WillfulStore
 ) -> None:
-    """CM-6."""
     choose(table, "auto:2000")
     willful.fail = "before"
     append(table)
@@ -173,10 +174,10 @@ def test_auto_is_inline_up_to_its_size_and_staged_above(
     assert another(client, willful).snapshot().num_files == 2
 
 
+@pytest.mark.requirements("CM-R3", "CM-R4", "CM-R9", "ICT-4", "TT-2", "CM-P2", "HIST-3")
 def test_readers_take_staged_inline_and_created_commits_of_one_table(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore, clock: Any
 ) -> None:
-    """CM-R3, CM-R4, CM-R9, ICT-4, TT-2, CM-P2, HIST-3."""
     times = [table.snapshot().timestamp_ms]
     for policy in ("put_if_absent", "staged", "inline", "staged", "inline"):
         willful.fail = ""
@@ -201,10 +202,10 @@ def test_readers_take_staged_inline_and_created_commits_of_one_table(
     assert another(client, store).snapshot().num_files == 5
 
 
+@pytest.mark.requirements("CM-C11", "CM-W3", "OCC-5", "OCC-9")
 def test_a_writer_reads_inline_winners_from_the_catalog(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """CM-C11, CM-W3, OCC-5, OCC-9."""
     choose(table, "inline")
     append(table)
     reading = table.start_transaction(table.snapshot(), operation="DELETE")
@@ -223,10 +224,10 @@ def test_a_writer_reads_inline_winners_from_the_catalog(
     assert files_of(store, table) == ([f"{0:020d}.json", f"{1:020d}.json"], [])
 
 
+@pytest.mark.requirements("CM-W4")
 def test_the_unknown_outcome_of_an_inline_proposal_is_found_in_the_catalog(
     table: Table, lossy: WillfulCoordinator
 ) -> None:
-    """CM-W4."""
     choose(table, "inline")
     real = lossy._coordinator.commit
 
@@ -239,10 +240,10 @@ def test_the_unknown_outcome_of_an_inline_proposal_is_found_in_the_catalog(
     assert append(table) == 1 and table.snapshot().num_files == 1
 
 
+@pytest.mark.requirements("CM-C9", "CM-P7")
 def test_inline_commits_are_staged_for_clients_that_know_file_names_only(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """CM-C9, CM-P7."""
     choose(table, "inline")
     willful.fail = "before"
     append(table)
@@ -263,7 +264,7 @@ def test_inline_commits_are_staged_for_clients_that_know_file_names_only(
 def test_too_many_unpublished_commits_are_published_by_the_next_writer(
     table: Table, client: DeltaClient, willful: WillfulStore, is_old: bool
 ) -> None:
-    settings = ClientSettings(retry_initial_seconds=0.0001, max_unpublished_commits=3)
+    settings = ClientSettings(retry_initial_delay=timedelta(seconds=0.0001), max_unpublished_commits=3)
     bounded = another(client, willful, settings=settings)
     choose(bounded, "inline")
     willful.fail = "before"
@@ -277,10 +278,10 @@ def test_too_many_unpublished_commits_are_published_by_the_next_writer(
     assert bounded.ratified().published_version == 4
 
 
+@pytest.mark.requirements("CM-C5")
 def test_a_commit_made_by_creating_its_file_is_published_immediately(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
-    """CM-C5."""
     choose(table, "put_if_absent")
     assert [append(table), append(table)] == [1, 2]
     assert files_of(store, table) == ([f"{version:020d}.json" for version in range(3)], [])
@@ -290,10 +291,10 @@ def test_a_commit_made_by_creating_its_file_is_published_immediately(
     assert [(entry.version, entry.summary.operation) for entry in feed][1:] == [(1, "WRITE"), (2, "WRITE")]
 
 
+@pytest.mark.requirements("CM-C5", "CM-C6")
 def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     table: Table, client: DeltaClient, store: MemoryStore, lossy: WillfulCoordinator
 ) -> None:
-    """CM-C5, CM-C6."""
     choose(table, "put_if_absent")
     other = another(client, store)
     stale = other.start_transaction(other.snapshot(), operation="WRITE")
@@ -313,6 +314,7 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     assert (entry.version, entry.summary.txn_id, entry.summary.data_change) == (3, committed.txn_id, True)
 
 
+@pytest.mark.requirements("CM-C5")
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -326,7 +328,7 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
 def test_a_file_that_no_client_can_have_created_stops_all_and_is_named(
     table: Table, client: DeltaClient, store: MemoryStore, content: str, why: str
 ) -> None:
-    """CM-C5: it may be the commit of a dead writer, damaged; moved away, everything goes on."""
+    """It may be the commit of a dead writer, damaged; moved away, everything goes on."""
     choose(table, "put_if_absent")
     append(table)
     stray = f"{table.location}/_delta_log/{2:020d}.json"
@@ -344,8 +346,8 @@ def test_a_file_that_no_client_can_have_created_stops_all_and_is_named(
     assert {found.problem for found in doctor(another(client, store)).findings} == {Problem.FILE_MISSING}
 
 
+@pytest.mark.requirements("CM-W4", "CM-C5")
 def test_the_unknown_outcome_of_a_creation_is_found_in_the_file(table: Table, willful: WillfulStore) -> None:
-    """CM-W4, CM-C5."""
     choose(table, "put_if_absent")
     willful.fail = "after"
     assert append(table) == 1 and table.snapshot().num_files == 1
@@ -354,10 +356,10 @@ def test_the_unknown_outcome_of_a_creation_is_found_in_the_file(table: Table, wi
         append(table)
 
 
+@pytest.mark.requirements("CM-C3", "OCC-5", "OCC-12")
 def test_a_writer_who_loses_the_creation_rebases_or_conflicts(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """CM-C3, OCC-5, OCC-12."""
     choose(table, "put_if_absent")
     other = another(client, store)
     append(other)
@@ -373,10 +375,10 @@ def test_a_writer_who_loses_the_creation_rebases_or_conflicts(
         reading.commit()
 
 
+@pytest.mark.requirements("OCC-15")
 def test_the_error_after_the_last_attempt_names_every_winner(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """OCC-15."""
     choose(table, "put_if_absent")
     other = another(client, store)
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
@@ -391,28 +393,28 @@ def test_the_error_after_the_last_attempt_names_every_winner(
     assert another(client, store).snapshot().num_files == 3
 
 
+@pytest.mark.requirements("CM-D6", "CM-D8")
 def test_a_dropped_table_leaves_a_created_commit_unknown(
     table: Table, client: DeltaClient, willful: WillfulStore
 ) -> None:
-    """CM-D6, CM-D8."""
     choose(table, "put_if_absent")
     willful.before_creation = [lambda: client.registry.drop_table(TableIdentifier.parse(NAME))]
     with pytest.raises(CommitStateUnknownError, match="dropped"):
         append(table)
 
 
+@pytest.mark.requirements("CM-C6", "ICT-12")
 def test_a_file_above_the_latest_version_that_is_no_commit_is_refused(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
-    """CM-C6, ICT-12."""
     choose(table, "put_if_absent")
     store.write_if_absent(f"{table.location}/_delta_log/{1:020d}.json", b'{"commitInfo":{"operation":"X"}}\n')
     with pytest.raises(CorruptLogError, match=r"00001\.json .*txnId"):
         another(client, store).snapshot()
 
 
+@pytest.mark.requirements("CM-C3", "CM-C6")
 def test_the_commit_mode_goes_every_way_and_again(table: Table, client: DeltaClient, store: MemoryStore) -> None:
-    """CM-C3, CM-C6."""
     ways = (
         "inline",
         "put_if_absent",
@@ -433,11 +435,11 @@ def test_the_commit_mode_goes_every_way_and_again(table: Table, client: DeltaCli
     assert another(client, store).snapshot().num_files == len(ways)
 
 
+@pytest.mark.requirements("CM-C6")
 @pytest.mark.parametrize("policy", ["staged", "inline"])
 def test_a_switch_that_crashed_lets_writers_wait_until_anybody_completes_it(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore, policy: str
 ) -> None:
-    """CM-C6."""
     choose(table, "put_if_absent")
     append(table)
     willful.fail = "before"
@@ -473,11 +475,12 @@ class LongRow:
         yield self.moves
 
 
+@pytest.mark.requirements("OCC-15")
 @pytest.mark.parametrize("policy", ["staged", "inline", "put_if_absent"])
 def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
     table: Table, client: DeltaClient, store: MemoryStore, policy: str
 ) -> None:
-    """OCC-15: however many writers commit meanwhile, one wait for the lock is enough."""
+    """However many writers commit meanwhile, one wait for the lock is enough."""
     choose(table, policy)
     row = LongRow(client.coordinator)
     writer = another(client, store, row)
@@ -489,10 +492,11 @@ def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
     assert table.snapshot().num_files == 4
 
 
+@pytest.mark.requirements("OCC-15")
 def test_writers_do_not_wait_long_for_a_commit_lock_that_is_not_released(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
-    """OCC-15: a holder that is suspended or unreachable does not delay every commit by the whole timeout."""
+    """A holder that is suspended or unreachable does not delay every commit by the whole timeout."""
     row = LongRow(client.coordinator)
     writer = another(client, store, row)
     append(writer)
@@ -510,10 +514,11 @@ def test_writers_do_not_wait_long_for_a_commit_lock_that_is_not_released(
     assert table.snapshot().num_files == 15
 
 
+@pytest.mark.requirements("OCC-15", "CM-C6")
 def test_writers_do_not_wait_for_the_commit_lock_during_a_switch(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """OCC-15, CM-C6: a wait for the commit lock would replace the backoff that lets a switch finish."""
+    """A wait for the commit lock would replace the backoff that lets a switch finish."""
     choose(table, "put_if_absent")
     row = LongRow(client.coordinator)
     writer = another(client, store, row)
@@ -531,10 +536,10 @@ def test_writers_do_not_wait_for_the_commit_lock_during_a_switch(
     assert append(writer) == 4
 
 
+@pytest.mark.requirements("CM-P2")
 def test_a_switch_into_put_if_absent_publishes_first_and_completes_after_a_crash(
     table: Table, client: DeltaClient, store: MemoryStore, willful: WillfulStore
 ) -> None:
-    """CM-P2."""
     choose(table, "inline")
     willful.fail = "before"
     append(table)
@@ -548,10 +553,10 @@ def test_a_switch_into_put_if_absent_publishes_first_and_completes_after_a_crash
     assert append(writer) == 2
 
 
+@pytest.mark.requirements("CM-C3")
 def test_a_writer_with_an_outdated_answer_notices_the_switch(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
-    """CM-C3."""
     old = table.start_transaction(table.snapshot(), operation="WRITE")
     old.add_files([add_file("p", partition_values={"day": None})])
     other = another(client, store)
@@ -576,11 +581,11 @@ class StoreWithoutPrimitive(WillfulStore):
         self._store.write(location, data)
 
 
+@pytest.mark.requirements("CM-C5", "LOG-5")
 @pytest.mark.parametrize("overwrites", [False, True])
 def test_a_store_that_cannot_create_exclusively_is_refused_and_nothing_changes(
     table: Table, client: DeltaClient, store: MemoryStore, overwrites: bool
 ) -> None:
-    """CM-C5, LOG-5."""
     weak = StoreWithoutPrimitive(store)
     weak.overwrites = overwrites
     with pytest.raises(StoreNotSupportedError, match=r"put-if-absent.*not changed"):

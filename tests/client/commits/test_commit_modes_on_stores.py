@@ -2,6 +2,7 @@
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.store import Store
@@ -38,11 +40,12 @@ def append(client: DeltaClient, number: int) -> None:
     transaction.commit()
 
 
+@pytest.mark.requirements("CM-C9")
 @pytest.mark.parametrize("policy", ["staged", "put_if_absent"])
 def test_size_and_time_of_accepted_commits_are_those_of_their_files(
     policy: str, store_and_root: tuple[Store, str], tmp_path: Path
 ) -> None:
-    """CM-C9: clients read a file by the size that the catalog returns; the clock of the store differs.
+    """Clients read a file by the size that the catalog returns; the clock of the store differs.
 
     Object stores do not return the time of an object with its creation: then the catalog has the time of the commit.
     """
@@ -66,14 +69,14 @@ def test_size_and_time_of_accepted_commits_are_those_of_their_files(
     client.close()
 
 
+@pytest.mark.requirements("CM-C3", "CM-C5", "CM-P1", "CM-P2", "CM-P3", "LOG-5")
 @pytest.mark.parametrize("policy", ["inline", "auto:100", "put_if_absent"])
 def test_concurrent_writers_have_all_their_rows_read_once(
     policy: str, store_and_root: tuple[Store, str], tmp_path: Path
 ) -> None:
-    """CM-C3, CM-C5, CM-P1 to CM-P3, LOG-5."""
     store, root = store_and_root
     stores = Stores({scheme_of(root): store})
-    settings = ClientSettings(retry_initial_seconds=0.001)
+    settings = ClientSettings(retry_initial_delay=timedelta(seconds=0.001))
 
     def connect() -> DeltaClient:
         catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=root)
@@ -92,7 +95,7 @@ def test_concurrent_writers_have_all_their_rows_read_once(
     table = clients[0].table(NAME)
     everything = list(range(WRITERS * COMMITS))
     assert table.snapshot().version == len(everything)
-    assert sorted(read_arrow(table).column("id").to_pylist()) == everything
+    assert sorted(read_arrow(open_scan(table)).column("id").to_pylist()) == everything
     commits = list(table.commits(1, len(everything)))
     assert [commit.actions.adds.num_rows for commit in commits] == [1] * len(everything)
     assert checkpoint(table).version == len(everything)

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, CommitSummary, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.backoff import max_backoff_seconds
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.backoff import max_backoff_seconds
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
@@ -79,8 +80,8 @@ def _of(actions: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 # --- the outcomes -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("CM-C12", "CM-W4", "OCC-5", "OCC-15")
 def test_the_outcomes_of_a_commit_are_errors_of_one_base_which_documents_them() -> None:
-    """CM-C12, CM-W4, OCC-5, OCC-15."""
     outcomes = {
         ApprovalRequiredError,
         CommitConflictError,
@@ -118,10 +119,10 @@ def choosy(client: DeltaClient, catalog: SqlCatalog, store: MemoryStore) -> Iter
     choosy.close()
 
 
+@pytest.mark.requirements("CM-C12", "CM-7")
 def test_what_the_catalog_does_not_want_is_proposed_once_and_is_no_conflict(
     new_table: NewTable, choosy: DeltaClient
 ) -> None:
-    """CM-C12, CM-7."""
     new_table()
     table = choosy.table("main.test.t")
     transaction = _start(table, operation="SET TBLPROPERTIES")
@@ -135,10 +136,11 @@ def test_what_the_catalog_does_not_want_is_proposed_once_and_is_no_conflict(
     assert table.snapshot().metadata.description is None
 
 
+@pytest.mark.requirements("CM-7")
 def test_a_proposal_is_ratified_or_rejected_for_good(
     new_table: NewTable, client: DeltaClient, store: MemoryStore
 ) -> None:
-    """CM-7: asked again, the catalog gives the same answer, and neither content nor version ever change."""
+    """Asked again, the catalog gives the same answer, and neither content nor version ever change."""
     table = new_table()
     late = _start(table, _file("late"))
     won = _start(table, _file("won")).commit()
@@ -174,8 +176,8 @@ def test_a_proposal_is_ratified_or_rejected_for_good(
     assert table.snapshot().version == committed.version
 
 
+@pytest.mark.requirements("OCC-4")
 def test_a_transaction_is_of_one_table_and_what_it_did_stays_if_another_fails(new_table: NewTable) -> None:
-    """OCC-4."""
     orders, lines = new_table("orders"), new_table("lines")
     first, second = _start(orders, _file("o")), _start(lines, _file("l"))
     second.read_whole_table()
@@ -188,9 +190,9 @@ def test_a_transaction_is_of_one_table_and_what_it_did_stays_if_another_fails(ne
     assert (orders.snapshot().num_files, lines.snapshot().num_files) == (1, 1)
 
 
+@pytest.mark.requirements("OCC-15")
 def test_the_backoff_grows_to_a_bound_for_any_number_of_retries() -> None:
-    """OCC-15."""
-    settings = ClientSettings(retry_initial_seconds=0.5, retry_max_seconds=3)
+    settings = ClientSettings(retry_initial_delay=timedelta(seconds=0.5), retry_max_delay=timedelta(seconds=3))
     bounds = [max_backoff_seconds(settings, retry) for retry in (1, 2, 3, 4, 5, 10_000)]
     assert bounds == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
 
@@ -209,10 +211,10 @@ class BusyCoordinator:
         return self._coordinator.commit(table_id, proposal)
 
 
+@pytest.mark.requirements("OCC-15")
 def test_the_last_attempt_names_every_winner(
     new_table: NewTable, client: DeltaClient, catalog: SqlCatalog, store: MemoryStore
 ) -> None:
-    """OCC-15."""
     table = new_table()
     winners = []
 
@@ -221,7 +223,7 @@ def test_the_last_attempt_names_every_winner(
             winners.append(_start(table, _file(f"w{len(winners)}")).commit())
 
     busy: Any = CatalogWith(catalog, coordinator=BusyCoordinator(catalog.coordinator, append))
-    settings = ClientSettings(max_commit_attempts=3, retry_initial_seconds=0.0001)
+    settings = ClientSettings(max_commit_attempts=3, retry_initial_delay=timedelta(seconds=0.0001))
     other = DeltaClient(busy, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     with pytest.raises(CommitRetriesExceededError, match="tried 3 times and nothing was committed") as caught:
         _start(other.table("main.test.t"), _file("mine")).commit()
@@ -255,15 +257,15 @@ class RowOfWriters:
         return outcome
 
 
+@pytest.mark.requirements("OCC-15")
 def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
     new_table: NewTable, client: DeltaClient, catalog: SqlCatalog, store: MemoryStore
 ) -> None:
-    """OCC-15."""
     table = new_table()
     row = RowOfWriters(catalog.coordinator)
     shared: Any = CatalogWith(catalog, coordinator=row, close=lambda: None)
     stores = Stores({"memory": store})
-    settings = ClientSettings(retry_initial_seconds=0.0001)
+    settings = ClientSettings(retry_initial_delay=timedelta(seconds=0.0001))
     with closing(DeltaClient(shared, stores=stores, settings=settings, now_ms=client.now_ms)) as other:
         mine = other.table("main.test.t")
         _start(mine, _file("alone")).commit()
@@ -278,7 +280,7 @@ def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
         row.grants_lock = False
         assert last.commit().retries == 1
         assert row.calls[8:] == ["lock", "VersionTaken", "end", "lock", "Ratified", "end"]
-    without_lock = replace(settings, commit_lock_seconds=0)
+    without_lock = replace(settings, commit_lock_timeout=timedelta(0))
     with closing(DeltaClient(shared, stores=stores, settings=without_lock, now_ms=client.now_ms)) as other:
         later_one = _start(other.table("main.test.t"), _file("later_one"))
         _start(table, _file("theirs-3")).commit()
@@ -305,14 +307,14 @@ class MuteCoordinator:
         raise CatalogUnavailableError("no answer")
 
 
+@pytest.mark.requirements("CM-W4", "CM-W5")
 def test_an_unknown_outcome_says_what_to_look_for(
     new_table: NewTable, client: DeltaClient, catalog: SqlCatalog, store: MemoryStore
 ) -> None:
-    """CM-W4, CM-W5."""
     table = new_table()
     mute = MuteCoordinator(catalog.coordinator)
     muted: Any = CatalogWith(catalog, coordinator=mute)
-    settings = ClientSettings(max_resolve_attempts=2, retry_initial_seconds=0.0001)
+    settings = ClientSettings(max_resolve_attempts=2, retry_initial_delay=timedelta(seconds=0.0001))
     other = DeltaClient(muted, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     transaction = _start(other.table("main.test.t"), _file("mine"))
     with pytest.raises(CommitStateUnknownError) as caught:
@@ -333,8 +335,10 @@ def tracked(new_table: NewTable) -> Table:
     return new_table(delta__feature__rowTracking="supported")
 
 
+@pytest.mark.requirements(
+    "ROWTRK-2", "ROWTRK-3", "ROWTRK-4", "ROWTRK-6", "ROWTRK-7", "ROWTRK-11", "OCC-11", "OCC-12", "OCC-13", "DOM-7"
+)
 def test_a_rebase_assigns_new_row_ids(tracked: Table, store: MemoryStore) -> None:
-    """ROWTRK-2, ROWTRK-3, ROWTRK-4, ROWTRK-6, ROWTRK-7, ROWTRK-11, OCC-11, OCC-12, OCC-13, DOM-7."""
     late = _start(tracked, _file("c", 5), _file("d", 1))
     _start(tracked, _file("a", 10), _file("b", 3)).commit()
     assert late.commit().retries == 1
@@ -351,8 +355,9 @@ def test_a_rebase_assigns_new_row_ids(tracked: Table, store: MemoryStore) -> Non
     assert high_water_mark(tracked.snapshot().domains) == 18
 
 
+@pytest.mark.requirements("UP-RT-1")
 def test_no_row_ids_are_assigned_while_row_tracking_is_suspended(tracked: Table, store: MemoryStore) -> None:
-    """UP-RT-1: another writer set the property. Without it, the next file gets ids again."""
+    """Another writer set the property. Without it, the next file gets ids again."""
     for suspended in (True, False):
         snapshot = tracked.snapshot()
         configuration = {**snapshot.metadata.configuration, SUSPENDED: "true"}
@@ -369,10 +374,10 @@ def test_no_row_ids_are_assigned_while_row_tracking_is_suspended(tracked: Table,
         assert (files[name] is None) is suspended
 
 
+@pytest.mark.requirements("ROWTRK-5", "ROWTRK-14", "ROWTRK-16")
 def test_a_removed_file_repeats_its_ids_and_the_commit_says_that_rows_lost_theirs(
     tracked: Table, store: MemoryStore
 ) -> None:
-    """ROWTRK-5, ROWTRK-14, ROWTRK-16."""
     _start(tracked, _file("a", 10)).commit()
     rewriting = _start(tracked, _file("b", 10))
     files = rewriting.snapshot.files
@@ -386,8 +391,9 @@ def test_a_removed_file_repeats_its_ids_and_the_commit_says_that_rows_lost_their
     assert tags == ["true", "false"]
 
 
+@pytest.mark.requirements("OCC-6", "ROWTRK-2")
 def test_rows_get_ids_though_the_feature_came_while_they_were_written(new_table: NewTable, store: MemoryStore) -> None:
-    """OCC-6, ROWTRK-2: a winner that lists the feature asks something of the files, and the rebase does it."""
+    """A winner that lists the feature asks something of the files, and the rebase does it."""
     table = new_table()
     late = _start(table, _file("late", 4))
     listing = _start(table, operation="UPGRADE PROTOCOL")
@@ -398,8 +404,9 @@ def test_rows_get_ids_though_the_feature_came_while_they_were_written(new_table:
     assert high_water_mark(table.snapshot().domains) == 3
 
 
+@pytest.mark.requirements("OCC-9", "OCC-12")
 def test_rows_that_were_moved_and_then_changed_are_still_rows_that_were_read(new_table: NewTable) -> None:
-    """OCC-9, OCC-12: a rearrangement is no obstacle, but what happens to the moved rows afterwards is."""
+    """A rearrangement is no obstacle, but what happens to the moved rows afterwards is."""
     table = new_table()
     _start(table, _file("a"), _file("b")).commit()
     copying, unaffected = _start(table, _file("copy", day="2024-01-02")), _start(table, _file("more"))
@@ -431,8 +438,9 @@ def _rewrite(table: Table, low: int, name: str) -> Transaction:
     return transaction
 
 
+@pytest.mark.requirements("OCC-8", "OCC-9")
 def test_merges_of_keys_apart_stand_however_often_the_others_files_were_rewritten(client: DeltaClient) -> None:
-    """OCC-8, OCC-9: the rows of a removed file are known from the commit that added it, also if that is a winner."""
+    """The rows of a removed file are known from the commit that added it, also if that is a winner."""
     table = create_table(client, identifier="main.test.keys", schema=SCHEMA)
     _rewrite(table, 0, "k0").commit()
     _rewrite(table, 100, "k100").commit()
@@ -458,6 +466,7 @@ def _foreign_commit(client: DeltaClient, store: MemoryStore, table: Table, *acti
     assert isinstance(client.coordinator.commit(table.table_id, proposal), Ratified)
 
 
+@pytest.mark.requirements("OCC-6", "OCC-13")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -468,7 +477,7 @@ def _foreign_commit(client: DeltaClient, store: MemoryStore, table: Table, *acti
 def test_a_winner_whose_protocol_is_beyond_us_is_a_conflict_and_not_built_upon(
     new_table: NewTable, client: DeltaClient, store: MemoryStore, changes: dict[str, Any], message: str
 ) -> None:
-    """OCC-6, OCC-13: support is checked again, and the second run says what is missing."""
+    """Support is checked again, and the second run says what is missing."""
     table = new_table()
     late = _start(table, _file("late"))
     protocol = table.snapshot().protocol
@@ -482,16 +491,17 @@ def test_a_winner_whose_protocol_is_beyond_us_is_a_conflict_and_not_built_upon(
         _start(table, _file("again"))
 
 
+@pytest.mark.requirements("ROWTRK-2")
 def test_files_without_a_number_of_rows_get_no_ids_and_are_not_committed(tracked: Table) -> None:
-    """ROWTRK-2."""
     for stats in (None, "{}", "[]", "?", '{"numRecords":true}', '{"numRecords":-1}'):
         with pytest.raises(IllegalCommitError, match="how many rows"):
             _start(tracked, replace(_file("a"), stats=stats)).commit()
     assert tracked.snapshot().version == 0
 
 
+@pytest.mark.requirements("OCC-14")
 def test_the_level_that_was_used_is_recorded(new_table: NewTable, store: MemoryStore) -> None:
-    """OCC-14: as delta-spark does, a mere rearrangement is said to be isolated from what it reads only."""
+    """As delta-spark does, a mere rearrangement is said to be isolated from what it reads only."""
     for number, level in enumerate(("WriteSerializable", "Serializable")):
         table = new_table(f"t{number}", delta__isolationLevel=level)
         _start(table, _file("a"), _file("b")).commit()
@@ -503,8 +513,9 @@ def test_the_level_that_was_used_is_recorded(new_table: NewTable, store: MemoryS
         assert levels == [level, "SnapshotIsolation"]
 
 
+@pytest.mark.requirements("CM-M8")
 def test_no_layout_is_changed_behind_a_write(new_table: NewTable, store: MemoryStore) -> None:
-    """CM-M8: data reorganization is denied here, so what the property asks for is left, and the writes succeed."""
+    """Data reorganization is denied here, so what the property asks for is left, and the writes succeed."""
     table = new_table(delta__autoOptimize__autoCompact="true", delta__autoOptimize__optimizeWrite="true")
     versions = [_start(table, _file(f"f{number}")).commit().version for number in range(12)]
     assert versions == list(range(1, 13))
@@ -525,8 +536,8 @@ def with_domains(new_table: NewTable) -> Table:
     return new_table(delta__feature__domainMetadata="supported")
 
 
+@pytest.mark.requirements("DOM-1")
 def test_domains_need_the_feature(new_table: NewTable) -> None:
-    """DOM-1."""
     transaction = _start(new_table())
     with pytest.raises(IllegalCommitError, match="does not list"):
         transaction.set_domain(_domain("mine"))
@@ -535,15 +546,16 @@ def test_domains_need_the_feature(new_table: NewTable) -> None:
     assert transaction.commit().snapshot.domains["mine"].configuration == "1"
 
 
+@pytest.mark.requirements("DOM-3", "DOM-4")
 @pytest.mark.parametrize("name", ["delta.rowTracking", "delta.clustering", "delta.unheardOf"])
 def test_domains_of_delta_are_not_the_users(with_domains: Table, name: str) -> None:
-    """DOM-3, DOM-4."""
     with pytest.raises(IllegalCommitError, match="belongs to Delta"):
         _start(with_domains).set_domain(_domain(name))
 
 
+@pytest.mark.requirements("DOM-4", "DOM-5", "DOM-7")
 def test_every_domain_survives_concurrent_commits(with_domains: Table, store: MemoryStore) -> None:
-    """DOM-4, DOM-5, DOM-7: who writes another domain is rebased, who writes the same one conflicts."""
+    """Who writes another domain is rebased, who writes the same one conflicts."""
     first, second = _start(with_domains), _start(with_domains)
     first.set_domain(_domain("a", "old"))
     second.set_domain(_domain("b"))
@@ -562,8 +574,8 @@ def test_every_domain_survives_concurrent_commits(with_domains: Table, store: Me
     assert {name: domain.configuration for name, domain in with_domains.snapshot().domains.items()} == {"b": "1"}
 
 
+@pytest.mark.requirements("TXN-4", "OCC-13")
 def test_a_checked_txn_is_checked_again_after_a_rebase(new_table: NewTable) -> None:
-    """TXN-4, OCC-13."""
     table = new_table()
     first, second = _start(table, _file("a")), _start(table, _file("b"))
     first.set_transaction(SetTransaction(app_id="job", version=1))
@@ -583,8 +595,8 @@ class NoCommitter:
         raise AssertionError("not to be committed")
 
 
+@pytest.mark.requirements("ICT-6", "ICT-7", "ICT-10", "ICT-11", "OCC-13")
 def test_timestamps_that_are_turned_on_begin_after_the_file_before_also_if_that_came_in_between() -> None:
-    """ICT-6, ICT-7, ICT-10, ICT-11, OCC-13."""
     log = ForeignLog()
     log.create("inCommitTimestamp")
     log.commit(1, info(), add("f1"))

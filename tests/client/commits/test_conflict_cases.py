@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -28,7 +29,7 @@ from tests.support.conflict_cases import BASE, FEATURES, PARTITION_COLUMNS, SCHE
 from tests.support.creation import create_table
 
 _numbers = itertools.count()
-_SETTINGS = ClientSettings(retry_initial_seconds=0.0001, retry_max_seconds=0.0002)
+_SETTINGS = ClientSettings(retry_initial_delay=timedelta(seconds=0.0001), retry_max_delay=timedelta(seconds=0.0002))
 
 _WINNERS = [(name, winner) for name, table in TABLES.items() for winner in table.acts]
 
@@ -90,11 +91,27 @@ def _files(table: Table, version: int) -> set[str]:
     return set(table.snapshot(version=version).files["path"].to_pylist())
 
 
+@pytest.mark.requirements(
+    "OCC-3",
+    "OCC-5",
+    "OCC-6",
+    "OCC-7",
+    "OCC-8",
+    "OCC-9",
+    "OCC-10",
+    "OCC-11",
+    "OCC-12",
+    "OCC-13",
+    "OCC-14",
+    "OCC-15",
+    "DOM-7",
+    "CM-C3",
+)
 @pytest.mark.parametrize(("name", "winner"), _WINNERS)
 def test_every_pair_of_transactions_comes_out_as_the_table_says(
     clients: tuple[DeltaClient, DeltaClient], name: str, winner: str
 ) -> None:
-    """OCC-3, OCC-5 to OCC-15, DOM-7, CM-C3: a loser that stands is one version later and loses nothing of the winner's."""
+    """A loser that stands is one version later and loses nothing of the winner's."""
     cases = TABLES[name]
     for isolation in (IsolationLevel.WRITE_SERIALIZABLE, IsolationLevel.SERIALIZABLE):
         expected = {

@@ -35,7 +35,7 @@ FIRST_FILE = f"_delta_log/{1:020d}.json"
 def lake(tmp_path: Path) -> Any:
     lake = Lake(tmp_path)
     yield lake
-    lake.client.close()
+    lake.close()
 
 
 def put_if_absent_table(lake: Lake) -> Table:
@@ -80,8 +80,8 @@ def others_go_on(lake: Lake) -> Callable[[], None]:
     return go_on
 
 
+@pytest.mark.requirements("CM-C3", "CM-C5", "CLEAN-11")
 def test_a_writer_that_wakes_up_after_cleanup_takes_its_file_back_and_has_lost(lake: Lake) -> None:
-    """CM-C3, CM-C5, CLEAN-11"""
     table = put_if_absent_table(lake)
     lake.store.fails = asleep_before(lake, FIRST_FILE, others_go_on(lake))
     with pytest.raises(CommitConflictError, match="metadata cleanup has removed it") as caught:
@@ -98,8 +98,9 @@ def test_a_writer_that_wakes_up_after_cleanup_takes_its_file_back_and_has_lost(l
     assert lake.append(table, "again.parquet").version == 4
 
 
+@pytest.mark.requirements("CM-C3", "CM-C5", "CM-W4", "CLEAN-10")
 def test_a_late_file_without_an_answer_of_the_catalog_is_not_read(lake: Lake) -> None:
-    """CM-C3, CM-C5, CM-W4, CLEAN-10: the stray file is that of the version right below the oldest one that was kept."""
+    """The stray file is that of the version right below the oldest one that was kept."""
     table = put_if_absent_table(lake)
     lake.store.fails = asleep_before(lake, FIRST_FILE, others_go_on(lake))
     lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "record_published" else None
@@ -122,8 +123,8 @@ def test_a_late_file_without_an_answer_of_the_catalog_is_not_read(lake: Lake) ->
     assert FIRST_FILE not in lake.files(table)
 
 
+@pytest.mark.requirements("CM-C5", "CM-C6")
 def test_a_file_after_the_latest_version_counts_if_the_catalog_is_unreachable(lake: Lake) -> None:
-    """CM-C5, CM-C6"""
     table = put_if_absent_table(lake)
     lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "record_published" else None
     assert lake.append(table, "file.parquet").version == 1
@@ -162,8 +163,9 @@ def late_file(name: str) -> AddFile:
     return add_file(name, partition_values={"day": "2026-01-01"}, size=100)
 
 
+@pytest.mark.requirements("OCC-9", "CLEAN-10")
 def test_a_late_proposal_whose_winners_were_cleaned_up_is_a_conflict(lake: Lake) -> None:
-    """OCC-9, CLEAN-10: staged without copies, they were in the log alone."""
+    """Staged without copies, they were in the log alone."""
     for transaction in late_writers(lake, "staged", "without copies", commits=3):
         with pytest.raises(CommitConflictError, match="version 1 after it is gone") as caught:
             transaction.commit()
@@ -171,11 +173,12 @@ def test_a_late_proposal_whose_winners_were_cleaned_up_is_a_conflict(lake: Lake)
     assert lake.client.table("main.test.t").snapshot().version == 4
 
 
+@pytest.mark.requirements("OCC-9", "CM-C13", "CLEAN-10")
 @pytest.mark.parametrize(
     ("mode", "copies"), [("inline", "without copies"), ("inline", "with copies"), ("staged", "with copies")]
 )
 def test_a_late_proposal_is_rebased_on_winners_that_only_the_catalog_has(lake: Lake, mode: str, copies: str) -> None:
-    """OCC-9, CM-C13, CLEAN-10: small inline commits are kept whatever the settings, staged ones by their copies."""
+    """Small inline commits are kept whatever the settings, staged ones by their copies."""
     blind, reading = late_writers(lake, mode, copies, commits=3)
     with pytest.raises(CommitConflictError, match="version 1") as caught:
         reading.commit()
@@ -191,11 +194,12 @@ def test_a_late_proposal_is_rebased_on_winners_that_only_the_catalog_has(lake: L
     assert doctor(fresh.table("main.test.t")).healthy
 
 
+@pytest.mark.requirements("OCC-9", "CLEAN-10")
 @pytest.mark.parametrize(("mode", "copies"), [("inline", "without copies"), ("staged", "with copies")])
 def test_a_proposal_so_late_that_the_catalog_has_let_its_winners_go_is_a_conflict(
     lake: Lake, mode: str, copies: str
 ) -> None:
-    """OCC-9, CLEAN-10: rather than a rebase on those winners that are still there."""
+    """Rather than a rebase on those winners that are still there."""
     for transaction in late_writers(lake, mode, copies, commits=CACHED_COMMITS + 20):
         with pytest.raises(CommitConflictError, match="version 1 after it is gone"):
             transaction.commit()

@@ -95,9 +95,9 @@ def files(lake: Lake, table: Table) -> set[str]:
     return set(lake.reopened().table(table.identifier).snapshot().files["path"].to_pylist())
 
 
+@pytest.mark.requirements("CM-C1", "CM-P1")
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_all_tables_get_their_commit_and_it_is_published(lake: Lake, tables: Two, mode: str) -> None:
-    """CM-C1, CM-P1"""
     set_commit_policy(tables[1], CommitPolicy.parse(mode))
     committed = commit(lake.client, tables)
     assert [one.version for one in committed] == [1, 1]
@@ -108,8 +108,8 @@ def test_all_tables_get_their_commit_and_it_is_published(lake: Lake, tables: Two
         assert f"_delta_log/{1:020d}.json" in lake.files(table)
 
 
+@pytest.mark.requirements("CM-C3", "OCC-12")
 def test_a_taken_version_of_one_table_rebases_that_table_and_proposes_all_again(lake: Lake, tables: Two) -> None:
-    """CM-C3, OCC-12"""
     one = multi(lake.client, tables)
     for _ in range(2):
         lake.append(lake.reopened().table(tables[1].identifier))
@@ -119,8 +119,8 @@ def test_a_taken_version_of_one_table_rebases_that_table_and_proposes_all_again(
     assert "new.parquet" in files(lake, tables[1])
 
 
+@pytest.mark.requirements("OCC-9")
 def test_a_conflict_in_one_table_commits_nothing_in_any(lake: Lake, tables: Two) -> None:
-    """OCC-9"""
     lake.append(tables[1])
     one = multi(lake.client, tables, overwrite)
     other = lake.reopened().table(tables[1].identifier)
@@ -130,10 +130,10 @@ def test_a_conflict_in_one_table_commits_nothing_in_any(lake: Lake, tables: Two)
     assert versions(lake, tables) == [0, 2]
 
 
+@pytest.mark.requirements("CM-W4")
 @pytest.mark.parametrize("is_done", [False, True])
 @pytest.mark.parametrize("losses", [1, 2])
 def test_an_unanswered_proposal_is_resolved_for_the_whole(lake: Lake, tables: Two, is_done: bool, losses: int) -> None:
-    """CM-W4"""
     lost = iter(range(losses))
 
     def fail(method: str, argument: object) -> Exception | None:
@@ -151,8 +151,8 @@ def test_an_unanswered_proposal_is_resolved_for_the_whole(lake: Lake, tables: Tw
     assert len(entries) == 2
 
 
+@pytest.mark.requirements("CM-W4")
 def test_an_outcome_that_stays_unknown_is_an_error_that_names_every_commit(lake: Lake, tables: Two) -> None:
-    """CM-W4"""
     proposed = list[str]()
 
     def fail(method: str, _: object) -> Exception | None:
@@ -294,8 +294,8 @@ def test_nothing_is_committed_with_a_dropped_table(lake: Lake, tables: Two) -> N
     assert lake.reopened().table(tables[0].identifier).snapshot().version == 0
 
 
+@pytest.mark.requirements("CM-C5")
 def test_a_table_that_changes_to_put_if_absent_refuses_the_whole(lake: Lake, tables: Two) -> None:
-    """CM-C5"""
     one = multi(lake.client, tables)
     set_commit_policy(lake.reopened().table(tables[0].identifier), CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
     with pytest.raises(CommitRejectedError, match=r"main\.test\.one cannot be part"):
@@ -311,8 +311,8 @@ def test_a_staged_file_that_cannot_be_written_commits_nothing(lake: Lake, tables
     assert versions(lake, tables) == [0, 0]
 
 
+@pytest.mark.requirements("CM-P2")
 def test_a_publication_that_fails_does_not_fail_the_commit(lake: Lake, tables: Two) -> None:
-    """CM-P2"""
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
     assert [one.version for one in commit(lake.client, tables)] == [1, 1]
     lake.store.fails = lambda *_: None
@@ -333,8 +333,8 @@ def test_attempts_are_bounded(lake: Lake, tables: Two) -> None:
     assert lake.reopened().table(tables[0].identifier).snapshot().version == 0
 
 
+@pytest.mark.requirements("CM-R1")
 def test_readers_of_several_tables_see_each_commit_whole(lake: Lake, tables: Two) -> None:
-    """CM-R1"""
     names = [TableIdentifier.of(table.identifier) for table in tables]
     stopped = threading.Event()
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,18 +76,18 @@ def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
 
 
+@pytest.mark.requirements("CM-C15", "CM-P4")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_a_forked_child_commits_and_closes_without_the_threads_of_its_parent(tmp_path: Path, mode: str) -> None:
-    """CM-C15, CM-P4"""
     run = python(_FORKING, str(tmp_path), mode)
     assert run.returncode == 0, run.stderr
     names = sorted(path.name for path in tmp_path.glob("lake/*/*/*/_delta_log/0*.json"))
     assert names == [f"{version:020d}.json" for version in range(4)]
 
 
+@pytest.mark.requirements("CM-P4")
 def test_work_without_a_thread_does_not_block_later_work() -> None:
-    """CM-P4"""
     work, done = BackgroundWork(), list[str]()
     before = threading.stack_size(2**46)  # More than there is: no thread starts.
     try:
@@ -104,9 +105,9 @@ def test_work_without_a_thread_does_not_block_later_work() -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path, publish_delay_seconds=0.05)
+    lake = Lake(tmp_path, publish_delay=timedelta(seconds=0.05))
     yield lake
-    lake.client.close()
+    lake.close()
 
 
 def tries(lake: Lake) -> int:
@@ -115,9 +116,9 @@ def tries(lake: Lake) -> int:
     )
 
 
+@pytest.mark.requirements("CM-P2", "CM-P4")
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_a_failed_publication_is_retried_without_another_commit(lake: Lake, mode: str) -> None:
-    """CM-P2, CM-P4"""
     table = lake.new_table()
     set_commit_policy(table, CommitPolicy.parse(mode))
     lake.store.fails = broken_storage("write_if_absent", FIRST_FILE)
@@ -131,9 +132,9 @@ def test_a_failed_publication_is_retried_without_another_commit(lake: Lake, mode
     assert doctor(table).healthy
 
 
+@pytest.mark.requirements("CM-P4")
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_the_published_version_is_reported_again_after_an_outage(lake: Lake, mode: str) -> None:
-    """CM-P4"""
     table = lake.new_table()
     set_commit_policy(table, CommitPolicy.parse(mode))
     away = CatalogUnavailableError("No answer.")
@@ -145,8 +146,8 @@ def test_the_published_version_is_reported_again_after_an_outage(lake: Lake, mod
     until(lambda: lake.sql_catalog.coordinator.get_ratified_commits(table.table_id).published_version == 1)
 
 
+@pytest.mark.requirements("CRC-8", "CM-M5")
 def test_checksums_wait_for_the_permission_of_the_catalog(lake: Lake) -> None:
-    """CRC-8, CM-M5"""
     table = lake.new_table()
     lake.client.wait_for_background()
     away = CatalogUnavailableError("No answer.")
@@ -171,9 +172,9 @@ def checksum_of(lake: Lake, snapshot: Snapshot) -> VersionChecksum:
     return build_checksum(snapshot.state, txn_id=entry.summary.txn_id, in_commit_timestamp=snapshot.timestamp_ms)
 
 
+@pytest.mark.requirements("CRC-7", "CRC-8")
 def test_a_contended_writer_skips_checksums_that_its_next_commit_replaces(tmp_path: Path) -> None:
-    """CRC-7, CRC-8"""
-    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    lake = Lake(tmp_path, publish_delay=timedelta(seconds=1000))
     table = lake.new_table()
     snapshots = [table.snapshot(), *(lake.append(table).snapshot for _ in range(7))]
     sources = commit_sources(table.location, start=0, end=7, ratified=())
@@ -192,11 +193,12 @@ def test_a_contended_writer_skips_checksums_that_its_next_commit_replaces(tmp_pa
     lake.client.close()
 
 
+@pytest.mark.requirements("CRC-7", "CRC-8")
 def test_checksums_of_contended_writers_equal_their_snapshots(tmp_path: Path) -> None:
-    """CRC-7, CRC-8: of own commits and of other writers' commits."""
-    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    """Of own commits and of other writers' commits."""
+    lake = Lake(tmp_path, publish_delay=timedelta(seconds=1000))
     table = lake.new_table()
-    others = lake.reopened(publish_delay_seconds=1000)  # Else its checksums would appear meanwhile.
+    others = lake.reopened(publish_delay=timedelta(seconds=1000))  # Else its checksums would appear meanwhile.
     other = others.table("main.test.t")
     stale = lake.append(table).snapshot
     lake.client.wait_for_background()
@@ -217,9 +219,9 @@ def test_checksums_of_contended_writers_equal_their_snapshots(tmp_path: Path) ->
     lake.client.close()
 
 
+@pytest.mark.requirements("CRC-8")
 def test_a_single_writer_writes_the_checksum_of_every_commit(tmp_path: Path) -> None:
-    """CRC-8"""
-    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    lake = Lake(tmp_path, publish_delay=timedelta(seconds=1000))
     table = lake.new_table()
     for _ in range(5):
         lake.append(table)
@@ -232,9 +234,10 @@ def checkpoints(lake: Lake, table: Table) -> list[int]:
     return sorted({int(Path(name).name[:20]) for name in lake.files(table) if ".checkpoint." in name})
 
 
+@pytest.mark.requirements("CKPT-15")
 def test_checkpoints_in_quick_succession_are_skipped_up_to_ten_intervals(tmp_path: Path) -> None:
-    """CKPT-15: the next one is due at once, at this writer or at another."""
-    lake = Lake(tmp_path, publish_delay_seconds=1000)
+    """The next one is due at once, at this writer or at another."""
+    lake = Lake(tmp_path, publish_delay=timedelta(seconds=1000))
     table = lake.new_table(properties={"delta.checkpointInterval": "2"})
     for _ in range(9):
         lake.append(table)
@@ -243,7 +246,7 @@ def test_checkpoints_in_quick_succession_are_skipped_up_to_ten_intervals(tmp_pat
     second = DeltaClient(
         lake.catalog,
         stores=Stores(stores={"memory": lake.store}),
-        settings=ClientSettings(publish_delay_seconds=1000),
+        settings=ClientSettings(publish_delay=timedelta(seconds=1000)),
         now_ms=lake.clock,
     )
     other = second.table("main.test.t")
@@ -267,11 +270,11 @@ def test_checkpoints_in_quick_succession_are_skipped_up_to_ten_intervals(tmp_pat
     lake.client.close()
 
 
+@pytest.mark.requirements("CM-P4", "CM-P5")
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_a_close_tries_once_and_leaves_the_rest_to_the_next_client(
     lake: Lake, mode: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CM-P4, CM-P5"""
     table = lake.new_table()
     set_commit_policy(table, CommitPolicy.parse(mode))
     lake.store.fails = broken_storage("write_if_absent", FIRST_FILE)
@@ -303,10 +306,11 @@ class Failing:
             raise ConnectionError("No answer.")
 
 
+@pytest.mark.requirements("CM-P4")
 def test_the_backoff_grows_and_the_retries_end(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CM-P4: only the first failure and the last are warnings."""
+    """Only the first failure and the last are warnings."""
     seconds: list[float] = []
 
     class ShortTimer(threading.Timer):
@@ -327,8 +331,8 @@ def test_the_backoff_grows_and_the_retries_end(
     assert levels == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
 
 
+@pytest.mark.requirements("CM-P4", "CM-M5")
 def test_a_flush_does_not_wait_for_the_backoff() -> None:
-    """CM-P4, CM-M5"""
     background, work = BackgroundWork(), Failing()
     background.schedule("table", 1, "publication", work, seconds=1000, tries=5)
     background.flush("table")
@@ -341,8 +345,8 @@ def test_a_flush_does_not_wait_for_the_backoff() -> None:
     background.close()
 
 
+@pytest.mark.requirements("CM-P4")
 def test_the_next_commit_does_not_wait_for_the_backoff() -> None:
-    """CM-P4"""
     background, work = BackgroundWork(), Failing()
     background.schedule("table", 1, "publication", work, seconds=1000, tries=5)
     background.flush()
@@ -369,8 +373,9 @@ work.flush()
 """
 
 
+@pytest.mark.requirements("CM-P4")
 def test_the_backoff_does_not_keep_a_process_from_exiting() -> None:
-    """CM-P4: the next try is due in half an hour."""
+    """The next try is due in half an hour."""
     run = python(_WAITING)
     assert (run.returncode, run.stdout) == (0, "tried\n")
 
@@ -436,11 +441,12 @@ if when != "unclosed":
 """
 
 
+@pytest.mark.requirements("CM-C1", "CM-C16", "CM-P4")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
 @pytest.mark.parametrize("when", ["unclosed", "atexit", "atexit and closed"])
 def test_a_process_that_exits_publishes_every_acknowledged_commit(tmp_path: Path, mode: str, when: str) -> None:
-    """CM-C1, CM-C16, CM-P4: the client is not closed, or the process writes while it exits."""
+    """The client is not closed, or the process writes while it exits."""
     run = python(_ENDING, str(tmp_path), mode, when)
     assert (run.returncode, run.stderr) == (0, "")
     acknowledged = dict(line.split() for line in run.stdout.splitlines())

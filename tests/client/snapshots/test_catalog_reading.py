@@ -57,8 +57,9 @@ class Managed:
         return DeltaClient(catalog, stores=Stores({"memory": store or self.log.store})).table(IDENTIFIER)
 
 
+@pytest.mark.requirements("CM-R6")
 def test_the_worked_case_of_the_protocol() -> None:
-    """CM-R6: the checkpoint, a compaction, published, staged and inline commits; nothing else is opened."""
+    """The checkpoint, a compaction, published, staged and inline commits; nothing else is opened."""
     managed = Managed(7)
     managed.log.classic_checkpoint(2)
     managed.log.write(log_files.compaction_file_name(3, 5), lines(*(add(f"f{version}") for version in (3, 4, 5))))
@@ -74,8 +75,9 @@ def test_the_worked_case_of_the_protocol() -> None:
     assert (snapshot.version, snapshot.num_files, snapshot.timestamp_ms) == (9, 9, 1090)
 
 
+@pytest.mark.requirements("CM-R4", "CM-8")
 def test_the_catalogs_copy_of_a_commit_goes_before_the_published_one() -> None:
-    """CM-R4, CM-8: also before a compaction over that version, and in history and change reads (CM-R9)."""
+    """Also before a compaction over that version, and in history and change reads (CM-R9)."""
     managed = Managed(4)
     other = lines(info(inCommitTimestamp=1030, operation="CATALOG"), add("from-catalog"))
     managed.stage(3, data=other)
@@ -89,8 +91,9 @@ def test_the_catalogs_copy_of_a_commit_goes_before_the_published_one() -> None:
     ]
 
 
+@pytest.mark.requirements("CM-R5", "LASTCP-4")
 def test_what_lies_above_the_catalogs_version_is_not_there() -> None:
-    """CM-R5, LASTCP-4: commits, checkpoints, compactions, checksums and a hint beyond it."""
+    """Commits, checkpoints, compactions, checksums and a hint beyond it."""
     managed = Managed(9)
     managed.log.classic_checkpoint(8)
     managed.log.write("_last_checkpoint", last_checkpoint.encode(LastCheckpoint(version=8, size=10)))
@@ -107,9 +110,10 @@ def test_what_lies_above_the_catalogs_version_is_not_there() -> None:
     assert (table.commit_log().earliest_readable, table.commit_log().latest) == (0, 5)
 
 
+@pytest.mark.requirements("CM-R7", "LOG-4")
 @pytest.mark.parametrize("lost", [3, 4, 5])
 def test_a_gap_below_the_catalogs_version_is_an_error(lost: int) -> None:
-    """CM-R7, LOG-4: never an older version in its place, wherever the gap is."""
+    """Never an older version in its place, wherever the gap is."""
     managed = Managed(3)
     for version in (4, 5):
         managed.stage(version)
@@ -124,8 +128,9 @@ def test_a_gap_below_the_catalogs_version_is_an_error(lost: int) -> None:
     assert table.snapshot(version=2).num_files == 2
 
 
+@pytest.mark.requirements("CM-R10", "LOG-4")
 def test_a_staged_file_that_is_gone_or_cut_off_is_an_error() -> None:
-    """CM-R10, LOG-4: another staged file of that version is no substitute; the message names the file."""
+    """Another staged file of that version is no substitute; the message names the file."""
     managed = Managed(1)
     name = managed.stage(2)
     managed.stage(2, _UUIDS[1], ratify=False)
@@ -139,8 +144,9 @@ def test_a_staged_file_that_is_gone_or_cut_off_is_an_error() -> None:
         managed.table(2).snapshot()
 
 
+@pytest.mark.requirements("CM-R10")
 def test_a_commit_published_since_the_answer_is_found() -> None:
-    """CM-R10: the catalog is asked once more; here its second answer has forgotten the commit."""
+    """The catalog is asked once more; here its second answer has forgotten the commit."""
     managed = Managed(1)
     name = managed.stage(2)
     catalog: Any = _Forgetful(managed.log.location, managed.answer, 2)
@@ -164,8 +170,9 @@ class _Forgetful(RecordedCatalog):
         return super().get_ratified_commits(table_id, **bounds)
 
 
+@pytest.mark.requirements("CM-6", "CM-C9")
 def test_inline_commits_take_part_in_everything() -> None:
-    """CM-6, CM-C9: snapshot, time travel, history and change reads."""
+    """Snapshot, time travel, history and change reads."""
     managed = Managed(1)
     managed.inline(2)
     managed.inline(3)
@@ -176,8 +183,8 @@ def test_inline_commits_take_part_in_everything() -> None:
     assert [entry.timestamp_ms for entry in history(table)] == [1030, 1020, 1010, 1000]
 
 
+@pytest.mark.requirements("CM-R10", "CM-1")
 def test_a_table_that_its_log_does_not_call_catalog_managed_is_refused() -> None:
-    """CM-R10, CM-1."""
     managed = Managed(1)
     change = protocol("inCommitTimestamp")
     managed.stage(2, data=lines(info(inCommitTimestamp=1020), change))
@@ -185,8 +192,9 @@ def test_a_table_that_its_log_does_not_call_catalog_managed_is_refused() -> None
         managed.table(2).snapshot()
 
 
+@pytest.mark.requirements("TT-4", "ICT-10", "ICT-11", "CM-2")
 def test_versions_from_before_the_catalog_are_read_with_their_own_rules() -> None:
-    """TT-4, ICT-10, ICT-11, CM-2: file times below the commit that handed the table over, its own times from it on."""
+    """File times below the commit that handed the table over, its own times from it on."""
     managed = Managed(0)
     log = managed.log
     log.now = 100
@@ -206,8 +214,9 @@ def test_versions_from_before_the_catalog_are_read_with_their_own_rules() -> Non
     assert [table.snapshot(timestamp_ms=time).version for time in (100, 250, 1019, 1020, 1030)] == [0, 1, 1, 2, 3]
 
 
+@pytest.mark.requirements("ICT-9", "ICT-10")
 def test_timestamps_of_a_time_before_the_catalog_do_not_count() -> None:
-    """ICT-9, ICT-10: they were on at versions 0 and 1, off at 2, and are on again from the commit that handed the table over."""
+    """They were on at versions 0 and 1, off at 2, and are on again from the commit that handed the table over."""
     managed = Managed(0)
     log = managed.log
     on = {"delta__enableInCommitTimestamps": "true"}
@@ -230,8 +239,9 @@ def test_timestamps_of_a_time_before_the_catalog_do_not_count() -> None:
     assert [table.snapshot(timestamp_ms=time).version for time in (150, 200, 510, 1030)] == [0, 1, 2, 3]
 
 
+@pytest.mark.requirements("PROT-4")
 def test_older_versions_stay_open_after_one_that_this_client_cannot_read() -> None:
-    """PROT-4: by number and by time; the latest version itself is refused."""
+    """By number and by time; the latest version itself is refused."""
     managed = Managed(1)
     unknown = protocol(*_FEATURES, "unknown")
     unknown["protocol"]["readerFeatures"].append("unknown")
@@ -244,8 +254,9 @@ def test_older_versions_stay_open_after_one_that_this_client_cannot_read() -> No
     assert [commit.timestamp_ms for commit in table.commits(1, 2)][-1] == 1020
 
 
+@pytest.mark.requirements("LIST-2", "CACHE-2", "CACHE-4", "CM-R1", "CM-R2")
 def test_a_cached_table_is_planned_without_a_listing() -> None:
-    """LIST-2, CACHE-2, CACHE-4, CM-R1, CM-R2: one question to the catalog, and the files that it names."""
+    """One question to the catalog, and the files that it names."""
     managed = Managed(3)
     store = _NotingStore()
     for status in managed.log.store.list_recursive(managed.log.location):
@@ -275,8 +286,9 @@ class _NotingStore(MemoryStore):
         return super().list_from(directory, start=start)
 
 
+@pytest.mark.requirements("CACHE-3")
 def test_a_table_dropped_and_made_again_is_never_served_from_memory() -> None:
-    """CACHE-3: snapshots are kept by table id."""
+    """Snapshots are kept by table id."""
     old, new = Managed(3), Managed(1)
     client = DeltaClient(
         RecordedCatalog(old.log.location, [], 3),

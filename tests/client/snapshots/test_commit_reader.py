@@ -20,7 +20,7 @@ from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source, staged_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, VersionNotFoundError
-from cm_delta_dagster.operations.doctor import Problem, doctor
+from cm_delta_dagster.operations.doctor import Problem, repair_table
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.memory_store import MemoryStore
@@ -179,7 +179,7 @@ def test_a_staged_copy_is_found_though_the_catalog_does_not_know_its_name(
         database.execute("UPDATE cm_delta_commits SET file_name = printf('%020d.json', version)")
     alter(store, published(grown, 3))
     assert reopened(catalog, store, grown).snapshot().num_files == 5
-    report = doctor(reopened(catalog, store, grown), repair=True)
+    report = repair_table(reopened(catalog, store, grown))
     assert [finding.problem for finding in report.repaired] == [Problem.COMMIT_DIFFERS]
     assert b'"adf"' not in store.read(published(grown, 3))
 

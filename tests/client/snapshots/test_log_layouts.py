@@ -84,6 +84,21 @@ def _cut(data: bytes, length: int) -> bytes:
     return kept
 
 
+@pytest.mark.requirements(
+    "REC-13",
+    "LC-5",
+    "LC-7",
+    "CKPT-14",
+    "CKPT-17",
+    "CKPT-MP-1",
+    "CKPT-MP-2",
+    "CKPT-V2-6",
+    "CKPT-V2-8",
+    "LASTCP-4",
+    "V2ACT-1",
+    "V2ACT-2",
+    "V2ACT-3",
+)
 @pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
@@ -100,10 +115,7 @@ def test_every_way_to_a_version_leads_to_the_same_state(
     damage: tuple[int, float] | None,
     asked: int,
 ) -> None:
-    """REC-13, LC-5, LC-7, CKPT-14, CKPT-17, CKPT-MP-1, CKPT-MP-2, CKPT-V2-6, CKPT-V2-8, LASTCP-4, V2ACT-1, V2ACT-2, V2ACT-3.
-
-    With all commits there, nothing that is derived from them, whole or damaged, changes what is read.
-    """
+    """With all commits there, nothing that is derived from them, whole or damaged, changes what is read."""
     log = ForeignLog()
     log.create(*_FEATURES, delta__checkpointPolicy="v2")
     for version, actions in enumerate(history, start=1):
@@ -135,8 +147,9 @@ def _ten_versions() -> ForeignLog:
     return log
 
 
+@pytest.mark.requirements("CKPT-V2-9", "CKPT-17", "TT-5")
 def test_a_checkpoint_with_a_missing_sidecar_is_never_a_smaller_table() -> None:
-    """CKPT-V2-9, CKPT-17, TT-5: without the commits it is an error that names the sidecar, with them they are read."""
+    """Without the commits it is an error that names the sidecar, with them they are read."""
     log = _ten_versions()
     log.v2_checkpoint(8)
     sidecar = next(status for status in log.store.list_recursive(f"{log.directory}/_sidecars"))
@@ -148,8 +161,9 @@ def test_a_checkpoint_with_a_missing_sidecar_is_never_a_smaller_table() -> None:
         log.table.snapshot()
 
 
+@pytest.mark.requirements("CKPT-MP-2")
 def test_an_incomplete_multi_part_checkpoint_is_none() -> None:
-    """CKPT-MP-2: parts of another number of parts do not fill the hole."""
+    """Parts of another number of parts do not fill the hole."""
     log = _ten_versions()
     log.multi_part_checkpoint(9, 3)
     log.multi_part_checkpoint(9, 4)
@@ -161,8 +175,9 @@ def test_an_incomplete_multi_part_checkpoint_is_none() -> None:
         log.table.snapshot()
 
 
+@pytest.mark.requirements("CKPT-V2-3")
 def test_a_checkpoint_of_another_version_than_its_name_says_is_not_used() -> None:
-    """CKPT-V2-3: the checkpointMetadata row decides."""
+    """The checkpointMetadata row decides."""
     log = _ten_versions()
     log.v2_checkpoint(4, file_format="json")
     (name,) = (name for name in log.names() if ".checkpoint." in name)
@@ -172,9 +187,9 @@ def test_a_checkpoint_of_another_version_than_its_name_says_is_not_used() -> Non
     assert log.table.snapshot().num_files == 10
 
 
+@pytest.mark.requirements("CKPT-17", "CKPT-V2-5", "REC-1")
 @pytest.mark.parametrize("fault", ["two protocols", "files beside sidecars", "no metadata"])
 def test_a_checkpoint_that_breaks_the_rules_is_passed_over(fault: str) -> None:
-    """CKPT-17, CKPT-V2-5, REC-1."""
     log = _ten_versions()
     log.v2_checkpoint(9, file_format="json")
     (name,) = (name for name in log.names() if ".checkpoint." in name)
@@ -193,6 +208,7 @@ def test_a_checkpoint_that_breaks_the_rules_is_passed_over(fault: str) -> None:
         log.table.snapshot()
 
 
+@pytest.mark.requirements("LOG-2", "LOG-9", "CM-5")
 @pytest.mark.parametrize(
     "name",
     [
@@ -211,14 +227,14 @@ def test_a_checkpoint_that_breaks_the_rules_is_passed_over(fault: str) -> None:
     ],
 )
 def test_other_files_in_the_log_mean_nothing(name: str) -> None:
-    """LOG-2, LOG-9, CM-5."""
     log = _ten_versions()
     log.write(name, b"{ no action")
     assert log.table.snapshot().version == 10
 
 
+@pytest.mark.requirements("LOG-17")
 def test_a_moved_table_is_the_same_table() -> None:
-    """LOG-17: with relative paths; sidecars named by their old absolute place are taken from the new one (V2ACT-2)."""
+    """With relative paths; sidecars named by their old absolute place are taken from the new one (V2ACT-2)."""
     log = _ten_versions()
     log.v2_checkpoint(8, prefix=f"{log.directory}/_sidecars/")
     for version in range(8):
@@ -230,8 +246,8 @@ def test_a_moved_table_is_the_same_table() -> None:
     assert moved.table.snapshot().num_files == 10
 
 
+@pytest.mark.requirements("DOM-8", "DOM-6", "LOG-6")
 def test_unknown_domains_and_unknown_actions_do_not_block_reading() -> None:
-    """DOM-8, DOM-6, LOG-6."""
     log = _ten_versions()
     log.commit(
         11,
@@ -254,6 +270,7 @@ def _geo_schema() -> str:
     return json.dumps({"type": "struct", "fields": [field]})
 
 
+@pytest.mark.requirements("META-1", "META-2", "META-4")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -274,16 +291,17 @@ def _geo_schema() -> str:
     ],
 )
 def test_metadata_without_a_meaning_is_refused_by_name(changes: dict[str, Any], reason: str) -> None:
-    """META-1, META-2, META-4: the message has the table, the version and the reason."""
+    """The message has the table, the version and the reason."""
     log = ForeignLog("named")
     log.write(log_files.commit_file_name(0), _commit_zero(**changes))
     with pytest.raises(Exception, match=f"(?s)foreign/named.*ersion 0.*{reason}"):
         log.table.snapshot()
 
 
+@pytest.mark.requirements("REC-6", "LOG-8")
 @pytest.mark.parametrize("name", ["metaData", "protocol"])
 def test_two_actions_of_which_one_counts_in_a_commit_are_refused(name: str) -> None:
-    """REC-6, LOG-8: their order means nothing, so that neither is the newest."""
+    """Their order means nothing, so that neither is the newest."""
     log = ForeignLog()
     log.create()
     line = next(
@@ -296,8 +314,9 @@ def test_two_actions_of_which_one_counts_in_a_commit_are_refused(name: str) -> N
         log.table.snapshot()
 
 
+@pytest.mark.requirements("CKPT-17", "CRC-11")
 def test_a_json_checkpoint_cut_off_at_the_end_of_a_line_is_found_out_by_its_checksum() -> None:
-    """CKPT-17, CRC-11: the commits are read instead; without them it is an error, not a table with fewer files."""
+    """The commits are read instead; without them it is an error, not a table with fewer files."""
     log = _ten_versions()
     log.v2_checkpoint(9, file_format="json", sidecars=False)
     value = version_checksum.build_checksum(log.state(9), txn_id="t", in_commit_timestamp=None)

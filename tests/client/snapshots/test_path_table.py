@@ -53,15 +53,16 @@ def times(log: ForeignLog) -> list[int]:
     ]
 
 
+@pytest.mark.requirements("LOG-1", "TT-1")
 def test_every_version_is_read_as_it_was(log: ForeignLog) -> None:
-    """LOG-1, TT-1."""
     assert [log.table.snapshot(version=version).num_files for version in range(7)] == list(range(7))
     assert log.table.snapshot().version == 6
     assert (log.table.commit_log().earliest_readable, log.table.commit_log().latest) == (0, 6)
 
 
+@pytest.mark.requirements("TT-3")
 def test_a_version_or_time_that_is_not_there_is_refused(log: ForeignLog, times: list[int]) -> None:
-    """TT-3: the message has the versions and times that there are."""
+    """The message has the versions and times that there are."""
     table = log.table
     with pytest.raises(VersionNotFoundError, match="latest version is 6"):
         table.snapshot(version=7)
@@ -77,8 +78,8 @@ def test_a_version_or_time_that_is_not_there_is_refused(log: ForeignLog, times: 
         ForeignLog("elsewhere").table.snapshot()
 
 
+@pytest.mark.requirements("TT-2")
 def test_the_version_of_a_time_is_the_newest_not_after_it(log: ForeignLog, times: list[int]) -> None:
-    """TT-2."""
     table = log.table
     for version, time in enumerate(times):
         assert table.snapshot(timestamp_ms=time).version == version
@@ -90,8 +91,9 @@ def test_the_version_of_a_time_is_the_newest_not_after_it(log: ForeignLog, times
         table.version_at_or_after(times[6] + 1)
 
 
+@pytest.mark.requirements("TT-7")
 def test_file_times_that_run_backwards_are_made_to_grow(log: ForeignLog) -> None:
-    """TT-7: as delta-spark adjusts them, the predecessor's time and one millisecond."""
+    """As delta-spark adjusts them, the predecessor's time and one millisecond."""
     start = log.now
     for number, time in enumerate([start + 10, start + 4, start + 10, start + 13], start=7):
         log.now = time
@@ -102,8 +104,9 @@ def test_file_times_that_run_backwards_are_made_to_grow(log: ForeignLog) -> None
     assert [table.version_at_or_before(time) for time in (start + 5, start + 11, start + 12)] == [6, 8, 9]
 
 
+@pytest.mark.requirements("TT-5", "TT-3", "CLEAN-10")
 def test_a_cleaned_log_is_readable_from_its_oldest_checkpoint_on(log: ForeignLog, times: list[int]) -> None:
-    """TT-5, TT-3, CLEAN-10: commits below the checkpoint that are still there do not make a version."""
+    """Commits below the checkpoint that are still there do not make a version."""
     log.classic_checkpoint(3)
     for version in (0, 1):
         log.delete(log_files.commit_file_name(version))
@@ -121,8 +124,9 @@ def test_a_cleaned_log_is_readable_from_its_oldest_checkpoint_on(log: ForeignLog
         list(table.commits(1, 4))
 
 
+@pytest.mark.requirements("CKPT-14", "TT-5")
 def test_a_log_of_which_only_a_checkpoint_is_left_is_a_table(log: ForeignLog) -> None:
-    """CKPT-14, TT-5: the checkpoint proves its version."""
+    """The checkpoint proves its version."""
     log.classic_checkpoint(6)
     for version in range(7):
         log.delete(log_files.commit_file_name(version))
@@ -132,8 +136,9 @@ def test_a_log_of_which_only_a_checkpoint_is_left_is_a_table(log: ForeignLog) ->
     assert history(table) == ()
 
 
+@pytest.mark.requirements("LOG-4", "TT-5")
 def test_a_gap_in_the_commits_is_never_an_older_version(log: ForeignLog) -> None:
-    """LOG-4, TT-5: versions before and after the gap are read where a checkpoint allows it."""
+    """Versions before and after the gap are read where a checkpoint allows it."""
     log.delete(log_files.commit_file_name(4))
     with pytest.raises(CorruptLogError, match="commits of 4 are missing"):
         log.table.snapshot()
@@ -144,9 +149,10 @@ def test_a_gap_in_the_commits_is_never_an_older_version(log: ForeignLog) -> None
     assert log.table.snapshot(version=3).num_files == 3
 
 
+@pytest.mark.requirements("LASTCP-3", "LASTCP-4")
 @pytest.mark.parametrize("hinted", [0, 2, 3, 5, 6, 7, 2**62, 10**19])
 def test_no_hint_changes_the_latest_version(log: ForeignLog, hinted: int) -> None:
-    """LASTCP-3, LASTCP-4: pointing at a checkpoint, at none, or beyond the end."""
+    """Pointing at a checkpoint, at none, or beyond the end."""
     log.classic_checkpoint(3)
     _hint(log, hinted)
     assert (log.table.snapshot().version, log.table.snapshot().num_files) == (6, 6)
@@ -177,8 +183,9 @@ def enabled_later() -> ForeignLog:
     return log
 
 
+@pytest.mark.requirements("ICT-9", "ICT-10", "ICT-11", "HIST-3")
 def test_timestamps_enabled_midway_count_from_that_version_on(enabled_later: ForeignLog) -> None:
-    """ICT-9, ICT-10, ICT-11, HIST-3: before it the file times count, between the two the last version before it."""
+    """Before it the file times count, between the two the last version before it."""
     table = enabled_later.table
     expected = [0, 1000, 2000, 5030, 5040, 5050]
     assert [commit.timestamp_ms for commit in table.commits(0, 5)] == expected
@@ -195,8 +202,8 @@ def test_timestamps_enabled_midway_count_from_that_version_on(enabled_later: For
         table.snapshot(timestamp_ms=5051)
 
 
+@pytest.mark.requirements("ICT-9")
 def test_touching_commit_files_does_not_move_versions_with_own_timestamps(enabled_later: ForeignLog) -> None:
-    """ICT-9."""
     enabled_later.now = 9_999_999
     for version in (3, 4, 5):
         name = log_files.commit_file_name(version)
@@ -204,8 +211,9 @@ def test_touching_commit_files_does_not_move_versions_with_own_timestamps(enable
     assert enabled_later.table.version_at_or_before(5040) == 4
 
 
+@pytest.mark.requirements("ICT-12")
 def test_a_commit_without_the_timestamp_it_must_have_is_corrupt(enabled_later: ForeignLog) -> None:
-    """ICT-12: the file's time is no substitute."""
+    """The file's time is no substitute."""
     enabled_later.commit(6, info(), add("f6"))
     with pytest.raises(CorruptLogError, match="Version 6"):
         enabled_later.table.snapshot()
@@ -215,8 +223,9 @@ def test_a_commit_without_the_timestamp_it_must_have_is_corrupt(enabled_later: F
         history(enabled_later.table)
 
 
+@pytest.mark.requirements("ICT-1", "ICT-13")
 def test_timestamps_that_were_disabled_again_do_not_count(enabled_later: ForeignLog) -> None:
-    """ICT-1, ICT-13: neither does the property without the feature."""
+    """Neither does the property without the feature."""
     enabled_later.now = 6000
     enabled_later.commit(6, info(), metadata(delta__enableInCommitTimestamps="false"))
     assert [commit.timestamp_ms for commit in enabled_later.table.commits(3, 6)] == [3000, 4000, 5000, 6000]
@@ -246,8 +255,9 @@ def off_and_on_again() -> ForeignLog:
     return log
 
 
+@pytest.mark.requirements("ICT-9", "ICT-10", "ICT-11", "HIST-3")
 def test_one_rule_gives_the_times_of_timestamps_switched_off_and_on_again(off_and_on_again: ForeignLog) -> None:
-    """ICT-9, ICT-10, ICT-11, HIST-3: the latest version says where they begin; before that all commits have their file's time."""
+    """The latest version says where they begin; before that all commits have their file's time."""
     table = off_and_on_again.table
     expected = [0, 1000, 2000, 3000, 5040, 5050]
     assert [table.snapshot(version=version).timestamp_ms for version in range(6)] == expected
@@ -256,8 +266,9 @@ def test_one_rule_gives_the_times_of_timestamps_switched_off_and_on_again(off_an
     assert [table.snapshot(timestamp_ms=time).version for time in (0, 1500, 5039, 5040, 5050)] == [0, 1, 3, 4, 5]
 
 
+@pytest.mark.requirements("ICT-9")
 def test_a_copy_of_the_table_keeps_the_times_that_are_in_the_log(off_and_on_again: ForeignLog) -> None:
-    """ICT-9: the copies are of one moment, and the times of files differ by one millisecond each."""
+    """The copies are of one moment, and the times of files differ by one millisecond each."""
     log = off_and_on_again
     log.now = 4000
     for name in log.names():
@@ -268,16 +279,17 @@ def test_a_copy_of_the_table_keeps_the_times_that_are_in_the_log(off_and_on_agai
     assert [commit.timestamp_ms for commit in log.table.commits(0, 5)] == expected
 
 
+@pytest.mark.requirements("ICT-1", "ICT-13")
 def test_an_old_version_has_the_time_of_its_file_after_timestamps_were_disabled(enabled_later: ForeignLog) -> None:
-    """ICT-1, ICT-13."""
     enabled_later.now = 6000
     enabled_later.commit(6, info(), metadata(delta__enableInCommitTimestamps="false"))
     expected = [0, 1000, 2000, 3000, 4000, 5000, 6000]
     assert [enabled_later.table.snapshot(version=version).timestamp_ms for version in range(7)] == expected
 
 
+@pytest.mark.requirements("PROT-4")
 def test_older_versions_stay_open_after_one_that_this_client_cannot_read(enabled_later: ForeignLog) -> None:
-    """PROT-4: by number and by time, and the history; the latest version itself is refused."""
+    """By number and by time, and the history; the latest version itself is refused."""
     change = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["x"],
                            "writerFeatures": ["x", "inCommitTimestamp"]}}  # fmt: skip
     enabled_later.now = 6000
@@ -291,8 +303,9 @@ def test_older_versions_stay_open_after_one_that_this_client_cannot_read(enabled
     table.check_readable_by_path()
 
 
+@pytest.mark.requirements("META-1")
 def test_metadata_that_was_replaced_may_lack_its_schema(log: ForeignLog) -> None:
-    """META-1: what a version does not need does not matter; the version that needs it is refused."""
+    """What a version does not need does not matter; the version that needs it is refused."""
     old = metadata()
     del old["metaData"]["schemaString"]
     log.commit(7, info(), old)
@@ -305,14 +318,16 @@ def test_metadata_that_was_replaced_may_lack_its_schema(log: ForeignLog) -> None
     assert log.table.snapshot().version == 8
 
 
+@pytest.mark.requirements("ICT-2")
 def test_both_spellings_of_the_timestamp_feature_are_one(enabled_later: ForeignLog) -> None:
-    """ICT-2: ruling X1."""
+    """Ruling X1."""
     enabled_later.commit(6, info(inCommitTimestamp=5060), protocol("inCommitTimestamps"))
     assert enabled_later.table.snapshot().timestamp_ms == 5060
 
 
+@pytest.mark.requirements("CRC-9", "REC-11")
 def test_the_time_of_a_version_whose_commit_is_gone_comes_from_its_checksum(enabled_later: ForeignLog) -> None:
-    """CRC-9, REC-11: checkpoints hold no commitInfo."""
+    """Checkpoints hold no commitInfo."""
     log = enabled_later
     log.classic_checkpoint(5)
     state = log.state(5)
@@ -332,8 +347,9 @@ def test_the_time_of_a_version_whose_commit_is_gone_comes_from_its_checksum(enab
 # --- history and commits --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("HIST-1", "HIST-2", "HIST-3", "CINFO-1")
 def test_the_history_of_a_foreign_table_finds_commit_info_anywhere(log: ForeignLog, times: list[int]) -> None:
-    """HIST-1, HIST-2, HIST-3, CINFO-1: in the last line, absent, or full of unknown things."""
+    """In the last line, absent, or full of unknown things."""
     log.commit(7, add("f7"), info(operation="LATE", operationMetrics={"numFiles": "1"}, novelty=[{"a": 1}]))
     log.commit(8, add("f8"))
     entries = history(log.table)
@@ -345,8 +361,8 @@ def test_the_history_of_a_foreign_table_finds_commit_info_anywhere(log: ForeignL
     assert entries[0].commit_info is None
 
 
+@pytest.mark.requirements("LC-8", "CM-R9")
 def test_commits_come_once_each_in_order_and_never_from_compactions(log: ForeignLog) -> None:
-    """LC-8, CM-R9."""
     log.write(log_files.compaction_file_name(1, 4), lines(add("wrong")))
     log.commit(4, info(), remove("f1"), add("f4"))
     seen = list(log.table.commits(0, 6))
@@ -361,8 +377,8 @@ def test_commits_come_once_each_in_order_and_never_from_compactions(log: Foreign
 # --- who may be read ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("CM-R8", "CM-1")
 def test_old_versions_of_a_table_that_a_catalog_manages_now_are_refused_by_path(log: ForeignLog) -> None:
-    """CM-R8, CM-1."""
     features = ("catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck")
     log.commit(7, info(inCommitTimestamp=1), protocol(*features), metadata(delta__enableInCommitTimestamps="true"))
     for version in (None, 7, 2):
@@ -370,9 +386,10 @@ def test_old_versions_of_a_table_that_a_catalog_manages_now_are_refused_by_path(
             log.table.snapshot(version=version)
 
 
+@pytest.mark.requirements("PROT-4", "UP-AMT-1", "UP-NANO-1")
 @pytest.mark.parametrize("name", ["catalogOwned", "catalogOwned-preview", "adaptiveMetadata", "timestampNanos", "x"])
 def test_an_unknown_reader_feature_is_refused_by_name(log: ForeignLog, name: str) -> None:
-    """PROT-4, UP-AMT-1, UP-NANO-1: the names before catalogManaged are other features. Older versions stay readable (TT-4)."""
+    """The names before catalogManaged are other features. Older versions stay readable (TT-4)."""
     fields = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [name], "writerFeatures": [name]}
     log.commit(7, info(), {"protocol": fields})
     with pytest.raises(UnsupportedFeatureError, match=rf"foreign/t at version 7 .*{name}"):
@@ -380,8 +397,8 @@ def test_an_unknown_reader_feature_is_refused_by_name(log: ForeignLog, name: str
     assert log.table.snapshot(version=6).num_files == 6
 
 
+@pytest.mark.requirements("PROT-5", "UP-COLL-1", "UP-CPP-1")
 def test_unknown_writer_features_do_not_stop_a_reader(log: ForeignLog) -> None:
-    """PROT-5, UP-COLL-1, UP-CPP-1."""
     log.commit(7, info(), protocol("collations", "checkpointProtection", "x"))
     assert log.table.snapshot().num_files == 6
 
@@ -389,8 +406,9 @@ def test_unknown_writer_features_do_not_stop_a_reader(log: ForeignLog) -> None:
 # --- lost parts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("LOG-4", "CRC-11")
 def test_a_commit_that_is_cut_off_is_refused_or_reported(log: ForeignLog, caplog: pytest.LogCaptureFixture) -> None:
-    """LOG-4, CRC-11: cut inside of a line it is not JSON; at the end of a line the checksum of its transaction shows it."""
+    """Cut inside of a line it is not JSON; at the end of a line the checksum of its transaction shows it."""
     data = lines(info(txnId="t7"), add("f7", size=12), remove("f1"), add("f8", size=11, deletionVector=_VECTOR))
     name = log_files.commit_file_name(7)
     log.write(name, data)
@@ -410,8 +428,9 @@ def test_a_commit_that_is_cut_off_is_refused_or_reported(log: ForeignLog, caplog
         assert "Version 7 of memory://foreign/t does not agree with its checksum" in caplog.text
 
 
+@pytest.mark.requirements("CRC-9", "CRC-11")
 def test_the_log_decides_where_a_checksum_disagrees(log: ForeignLog, caplog: pytest.LogCaptureFixture) -> None:
-    """CRC-9, CRC-11: counts and even a protocol that says that a catalog manages the table."""
+    """Counts and even a protocol that says that a catalog manages the table."""
     log.commit(7, info(txnId="t7"), add("f7"))
     whole = log.table.snapshot()
     fields = {"tableSizeBytes": 1, "numFiles": 99, "numMetadata": 1, "numProtocol": 1, "txnId": "t7"}
@@ -465,24 +484,27 @@ def counting(log: ForeignLog) -> _CountingStore:
     return store
 
 
+@pytest.mark.requirements("LIST-1", "LIST-4", "LASTCP-3", "LOG-18")
 def test_only_the_log_after_the_hinted_checkpoint_is_listed(log: ForeignLog, counting: _CountingStore) -> None:
-    """LIST-1, LIST-4, LASTCP-3, LOG-18: and in whatever order names come (LIST-3)."""
+    """And in whatever order names come (LIST-3)."""
     counting.write(f"{log.location}/stray.parquet", b"no part of the table")
     snapshot = open_path_table(Stores({"memory": counting}), log.location).snapshot()
     assert snapshot.num_files == 6
     assert set(counting.listed) == {(log.directory, f"{3:020d}")}
 
 
+@pytest.mark.requirements("LIST-5")
 def test_a_commit_that_a_listing_hides_is_read_all_the_same(log: ForeignLog, counting: _CountingStore) -> None:
-    """LIST-5: it is asked for by its name before a gap is reported."""
+    """It is asked for by its name before a gap is reported."""
     counting.hidden = frozenset({log_files.commit_file_name(5)})
     table = open_path_table(Stores({"memory": counting}), log.location)
     assert table.snapshot().num_files == 6
     assert table.snapshot(version=5).num_files == 5
 
 
+@pytest.mark.requirements("CACHE-1")
 def test_a_log_that_did_not_change_is_loaded_once(log: ForeignLog, counting: _CountingStore) -> None:
-    """CACHE-1: to open the table, for its latest version and for its commits; each call lists the log."""
+    """To open the table, for its latest version and for its commits; each call lists the log."""
     counting.delete(f"{log.directory}/_last_checkpoint")
     counting.delete(f"{log.directory}/{log_files.classic_checkpoint_file_name(3)}")
     table = open_path_table(Stores({"memory": counting}), log.location)
@@ -499,8 +521,9 @@ def test_a_log_that_did_not_change_is_loaded_once(log: ForeignLog, counting: _Co
     assert (table.snapshot().version, table.snapshot().num_files) == (7, 7)
 
 
+@pytest.mark.requirements("HIST-1")
 def test_a_history_reads_the_newest_commits_only(log: ForeignLog, counting: _CountingStore) -> None:
-    """HIST-1: of a table without in-commit timestamps, as its newest commit shows. A gap is found all the same."""
+    """Of a table without in-commit timestamps, as its newest commit shows. A gap is found all the same."""
     table = open_path_table(Stores({"memory": counting}), log.location)
     assert [entry.version for entry in history(table, limit=2)] == [6, 5]
     assert counting.times_read() == [0, 0, 0, 0, 0, 1, 2]
@@ -509,8 +532,9 @@ def test_a_history_reads_the_newest_commits_only(log: ForeignLog, counting: _Cou
         history(table, limit=2)
 
 
+@pytest.mark.requirements("CACHE-1")
 def test_another_table_with_an_equal_listing_is_not_the_one_before(log: ForeignLog) -> None:
-    """CACHE-1: a store may round times to seconds, in which a table can be deleted and created again."""
+    """A store may round times to seconds, in which a table can be deleted and created again."""
     table = log.table
     assert "f6" in table.snapshot().files["path"].to_pylist()
     log.commit(6, info(), add("g6"))
@@ -518,8 +542,9 @@ def test_another_table_with_an_equal_listing_is_not_the_one_before(log: ForeignL
     assert "g6" in table.snapshot().files["path"].to_pylist()
 
 
+@pytest.mark.requirements("OCC-1")
 def test_a_snapshot_stays_what_it_was_when_the_table_goes_on(log: ForeignLog) -> None:
-    """OCC-1: from the hinted checkpoint on, the state of one version, files left out by statistics, whatever follows."""
+    """From the hinted checkpoint on, the state of one version, files left out by statistics, whatever follows."""
     for version, low in ((7, 0), (8, 100)):
         bounds = {"numRecords": 9, "minValues": {"id": low}, "maxValues": {"id": low + 9}, "nullCount": {"id": 0}}
         log.commit(version, info(), add(f"f{version}", stats=json.dumps(bounds)))
@@ -535,8 +560,9 @@ def test_a_snapshot_stays_what_it_was_when_the_table_goes_on(log: ForeignLog) ->
     assert "f8" not in log.table.snapshot().files["path"].to_pylist()
 
 
+@pytest.mark.requirements("CACHE-1")
 def test_a_table_that_was_read_before_answers_as_one_that_was_not(log: ForeignLog) -> None:
-    """CACHE-1: whether commits and checkpoints were read before or not changes nothing."""
+    """Whether commits and checkpoints were read before or not changes nothing."""
     log.classic_checkpoint(3)
     warm = log.table
     for version in (2, 5, 4, 6, 6):
@@ -545,27 +571,28 @@ def test_a_table_that_was_read_before_answers_as_one_that_was_not(log: ForeignLo
     assert contents(warm.snapshot()) == contents(log.table.snapshot())
 
 
+@pytest.mark.requirements("COLMAP-1")
 @pytest.mark.parametrize(("mode", "expected"), [(None, "none"), ("none", "none"), ("name", "name"), ("id", "id")])
 def test_the_mode_of_column_mapping_is_one_of_three(mode: str | None, expected: str) -> None:
-    """COLMAP-1."""
     log = ForeignLog()
     configuration = {} if mode is None else {"delta__columnMapping__mode": mode}
     log.commit(0, protocol(reader=2, writer=5), metadata(**configuration))
     assert log.table.snapshot().column_mapping == expected
 
 
+@pytest.mark.requirements("COLMAP-1")
 @pytest.mark.parametrize("mode", ["", "Names", "physical"])
 def test_another_mode_of_column_mapping_is_an_error(mode: str) -> None:
-    """COLMAP-1: columns looked for in the wrong way would be null."""
+    """Columns looked for in the wrong way would be null."""
     log = ForeignLog()
     log.commit(0, protocol(reader=2, writer=5), metadata(delta__columnMapping__mode=mode))
     with pytest.raises(CmDeltaError, match=r"delta\.columnMapping\.mode"):
         _ = log.table.snapshot().column_mapping
 
 
+@pytest.mark.requirements("VPC-1")
 @pytest.mark.parametrize("features", [("vacuumProtocolCheck",), ("vacuumProtocolCheck", "deletionVectors")])
 def test_the_vacuum_protocol_check_asks_nothing_of_a_reader(features: tuple[str, ...]) -> None:
-    """VPC-1."""
     log = ForeignLog()
     log.create(*features)
     log.commit(1, info(), add("f1"))

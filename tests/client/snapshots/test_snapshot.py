@@ -43,10 +43,11 @@ def state_of(snapshot: Snapshot) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.requirements("CACHE-4", "REC-13")
 def test_a_refreshed_snapshot_equals_a_rebuilt_one(
     client: DeltaClient, store: MemoryStore, new_table: NewTable
 ) -> None:
-    """CACHE-4, REC-13: across checkpoints, which are made in the background."""
+    """Across checkpoints, which are made in the background."""
     table = new_table()
     for number in range(13):
         append(table, f"2024-01-{number % 3 + 1:02d}")
@@ -56,10 +57,10 @@ def test_a_refreshed_snapshot_equals_a_rebuilt_one(
         assert state_of(table.snapshot()) == state_of(fresh(client, store, table))
 
 
+@pytest.mark.requirements("CKPT-6", "CKPT-14", "CKPT-15", "LASTCP-2", "LASTCP-3", "CM-M1")
 def test_a_checkpoint_is_made_every_tenth_version_and_read(
     client: DeltaClient, store: MemoryStore, new_table: NewTable
 ) -> None:
-    """CKPT-6, CKPT-14, CKPT-15, LASTCP-2, LASTCP-3, CM-M1."""
     table = new_table()
     for _ in range(11):
         append(table)
@@ -74,11 +75,11 @@ def test_a_checkpoint_is_made_every_tenth_version_and_read(
     assert state_of(fresh(client, store, table)) == before
 
 
+@pytest.mark.requirements("LASTCP-4")
 @pytest.mark.parametrize("hint", [b"", b"{", b'{"version": 99, "size": 1}', b'{"version": 3, "size": 1}', None])
 def test_a_broken_or_missing_hint_changes_nothing(
     client: DeltaClient, store: MemoryStore, new_table: NewTable, hint: bytes | None
 ) -> None:
-    """LASTCP-4."""
     table = new_table()
     for _ in range(12):
         append(table)
@@ -89,8 +90,8 @@ def test_a_broken_or_missing_hint_changes_nothing(
     assert state_of(fresh(client, store, table)) == before
 
 
+@pytest.mark.requirements("CKPT-17")
 def test_an_unreadable_checkpoint_is_passed_over(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> None:
-    """CKPT-17."""
     table = new_table()
     for _ in range(12):
         append(table)
@@ -102,10 +103,10 @@ def test_an_unreadable_checkpoint_is_passed_over(client: DeltaClient, store: Mem
     assert state_of(fresh(client, store, table)) == before
 
 
+@pytest.mark.requirements("CM-R5", "CM-R9", "CM-5")
 def test_files_above_the_catalogs_latest_version_are_not_there(
     client: DeltaClient, store: MemoryStore, new_table: NewTable
 ) -> None:
-    """CM-R5, CM-R9, CM-5."""
     table = new_table()
     append(table)
     client.wait_for_background()
@@ -117,8 +118,8 @@ def test_files_above_the_catalogs_latest_version_are_not_there(
         table.snapshot(version=2)
 
 
+@pytest.mark.requirements("LOG-4", "CM-R7", "TT-5")
 def test_a_gap_in_the_log_is_an_error(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> None:
-    """LOG-4, CM-R7, TT-5."""
     table = new_table()
     for _ in range(3):
         append(table)
@@ -130,10 +131,10 @@ def test_a_gap_in_the_log_is_an_error(client: DeltaClient, store: MemoryStore, n
         fresh(client, store, table)
 
 
+@pytest.mark.requirements("CM-R8")
 def test_a_catalog_managed_table_is_not_opened_by_path(
     client: DeltaClient, store: MemoryStore, new_table: NewTable
 ) -> None:
-    """CM-R8."""
     table = new_table()
     with pytest.raises(CatalogManagedAccessError, match="catalog"):
         load_path_snapshot(client.stores, table.location)
@@ -141,10 +142,10 @@ def test_a_catalog_managed_table_is_not_opened_by_path(
         load_path_snapshot(client.stores, "memory://warehouse/nothing/here")
 
 
+@pytest.mark.requirements("TT-1", "TT-2", "TT-3", "ICT-9", "CM-P6")
 def test_old_versions_are_read_by_version_and_by_time(
     client: DeltaClient, store: MemoryStore, new_table: NewTable, clock: Any
 ) -> None:
-    """TT-1, TT-2, TT-3, ICT-9, CM-P6."""
     table = new_table()
     times = [table.snapshot().timestamp_ms]
     for _ in range(6):
@@ -159,8 +160,8 @@ def test_old_versions_are_read_by_version_and_by_time(
         table.snapshot(timestamp_ms=times[-1] + 1)
 
 
+@pytest.mark.requirements("HIST-1", "HIST-3")
 def test_the_history_is_newest_first_and_complete(new_table: NewTable) -> None:
-    """HIST-1, HIST-3."""
     table = new_table()
     append(table)
     append(table)
@@ -169,8 +170,8 @@ def test_the_history_is_newest_first_and_complete(new_table: NewTable) -> None:
     assert [entry.commit_info.operation for entry in entries if entry.commit_info] == ["WRITE", "WRITE", "CREATE TABLE"]
 
 
+@pytest.mark.requirements("TXN-2")
 def test_the_commit_of_a_txn_is_found(new_table: NewTable) -> None:
-    """TXN-2."""
     table = new_table()
     transaction = start(table)
     transaction.add_files([add_file("f.parquet")])
@@ -181,10 +182,10 @@ def test_the_commit_of_a_txn_is_found(new_table: NewTable) -> None:
     assert find_transaction(table, app_id="job", version=6) is None
 
 
+@pytest.mark.requirements("CRC-2", "CRC-3", "CRC-7", "CRC-8", "CM-M3")
 def test_every_version_gets_a_checksum_that_equals_one_made_from_scratch(
     client: DeltaClient, store: MemoryStore, new_table: NewTable
 ) -> None:
-    """CRC-2, CRC-3, CRC-7, CRC-8, CM-M3."""
     table = new_table()
     for number in range(4):
         append(table, f"2024-01-0{number % 2 + 1}")
@@ -214,10 +215,10 @@ def test_the_data_version_of_an_old_version_is_its_own(new_table: NewTable) -> N
     assert [table.snapshot(version=version).data_version for version in range(5)] == [0, 1, 2, 2, 4]
 
 
+@pytest.mark.requirements("CLEAN-10", "TT-3")
 def test_a_version_that_cleanup_removed_is_not_called_corrupt(
     client: DeltaClient, store: MemoryStore, new_table: NewTable
 ) -> None:
-    """CLEAN-10, TT-3."""
     table = new_table()
     for _ in range(12):
         append(table)

@@ -5,10 +5,12 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -22,7 +24,7 @@ from cm_delta_dagster.errors import (
     DirectoryNotFoundError,
     TableStorageMissingError,
 )
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
@@ -30,7 +32,7 @@ from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
-from cm_delta_dagster.remedies import RecoverTable, RelocateTables, RepairTable, advice
+from cm_delta_dagster.remedies import RecoverTable, RelocateTables, RepairTable
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.commits.test_commit import append
 from tests.client.conftest import SCHEMA
@@ -49,7 +51,7 @@ class Place:
 
     def client(self, **settings: object) -> DeltaClient:
         catalog = SqlCatalog(f"sqlite:///{self.directory}/catalog.db", warehouse=f"file://{self.warehouse}")
-        chosen = ClientSettings(retry_initial_seconds=0.001, publish_delay_seconds=0, **settings)  # type: ignore[arg-type]  # Fields of any type.
+        chosen = ClientSettings(retry_initial_delay=timedelta(seconds=0.001), publish_delay=timedelta(0), **settings)  # type: ignore[arg-type]  # Fields of any type.
         client = DeltaClient(catalog, stores=Stores(), settings=chosen)
         self._open.append(client)
         return client
@@ -281,7 +283,7 @@ def test_a_log_without_its_newest_commit_is_not_written_to_until_it_is_put_back(
         append(table)
     assert refused.value.remedy == RepairTable(table=NAME)
     assert place.files() == before
-    doctor(table, repair=True)
+    repair_table(table)
     assert append(table).version == 2
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.doctor import Depth, DoctorReport, Problem, doctor
+from cm_delta_dagster.operations.doctor import Depth, DoctorReport, Problem, doctor, repair_table
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.features.deletion_vectors import (
     encode_bitmap,
@@ -133,7 +133,7 @@ def test_a_missing_file_is_reported_once(lake: Lake, table: Table) -> None:
 def test_a_repair_keeps_what_the_files_gave(lake: Lake, table: Table) -> None:
     lake.put(table, "file-1.parquet", bytes(len(lake.memory.read(f"{table.location}/file-1.parquet"))))
     lake.memory.write(f"{table.location}/_delta_log/_last_checkpoint", b"{")
-    report = doctor(lake.reopened().table("main.test.t"), repair=True, depth=Depth.FOOTERS)
+    report = repair_table(lake.reopened().table("main.test.t"), depth=Depth.FOOTERS)
     assert [finding.problem for finding in report.repaired] == [Problem.HINT_WRONG]
     assert [finding.problem for finding in report.findings] == [Problem.FILE_DAMAGED]
     assert [finding.problem for finding in report.plan.untouched] == [Problem.FILE_DAMAGED]

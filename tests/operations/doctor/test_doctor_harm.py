@@ -7,7 +7,7 @@ import pytest
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.protocol.log.checkpoints import build_checkpoint
@@ -127,7 +127,7 @@ def test_a_repair_never_harms(lake: Lake, table: Table, what: str, harm: str, co
         lake.memory.write(location, changed)
     before = readable(lake)
 
-    report = doctor(lake.reopened().table("main.test.t"), repair=True)
+    report = repair_table(lake.reopened().table("main.test.t"))
     assert report.failed == (), report.failed
 
     after = readable(lake)
@@ -135,7 +135,7 @@ def test_a_repair_never_harms(lake: Lake, table: Table, what: str, harm: str, co
     assert all(after[version] == right[version] for version in after), "a version has other rows than it had"
     kept = {lake.memory.read(status.location) for status in lake.memory.list_recursive(table.location)}
     assert changed is None or changed in kept, "what was replaced is not kept"
-    again = doctor(lake.reopened().table("main.test.t"), repair=True)
+    again = repair_table(lake.reopened().table("main.test.t"))
     assert (again.repaired, again.failed, again.plan.steps) == ((), (), ())
     if report.healthy and not report.findings:
         assert after == right
@@ -150,7 +150,7 @@ def test_two_harms_of_one_table_are_repaired_in_order_of_trust(lake: Lake, table
         if "staged" not in what and what not in ("first commit", "sidecar"):
             location = named(lake, table, OBJECTS[what])
             lake.memory.write(location, other_content(lake.memory.read(location)))
-    report = doctor(lake.reopened().table("main.test.t"), repair=True)
+    report = repair_table(lake.reopened().table("main.test.t"))
     assert (report.failed, report.findings) == ((), ())
     assert readable(lake) == right
     (pointed,) = [name for name in lake.files(table, LOG) if ".checkpoint." in name and "/" not in name]

@@ -6,14 +6,23 @@ from pathlib import Path
 
 import pytest
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Repair, Severity, doctor, plan_repair
+from cm_delta_dagster.operations.doctor import (
+    DoctorReport,
+    Problem,
+    Repair,
+    Severity,
+    doctor,
+    plan_repair,
+    repair_table,
+)
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
-from cm_delta_dagster.remedies import CheckTable, RepairTable, advice
+from cm_delta_dagster.remedies import CheckTable, RepairTable
 from tests.support.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -82,7 +91,7 @@ def set_aside(lake: Lake, table: Table) -> dict[str, bytes]:
 def run(lake: Lake, *, repair: bool = False) -> DoctorReport:
     """Run doctor in a new client."""
     lake.client.wait_for_background()
-    return doctor(lake.reopened().table("main.test.t"), repair=repair)
+    return (repair_table if repair else doctor)(lake.reopened().table("main.test.t"))
 
 
 def errors(report: DoctorReport) -> list[Problem]:
@@ -414,8 +423,8 @@ def test_a_wrong_compaction_is_set_aside(lake: Lake, table: Table, harm: str) ->
     assert rows(lake) == before
 
 
+@pytest.mark.requirements("CM-M5")
 def test_a_denied_checkpoint_is_not_replaced(lake: Lake, table: Table) -> None:
-    """CM-M5"""
     write(lake, table, checkpoint_name(lake, table), b"PAR1")
     lake.deny(MaintenanceKind.CHECKPOINT)
     harmed = log_of(lake, table)
@@ -447,7 +456,7 @@ def test_a_plan_says_what_is_written_in_order_of_trust_and_changes_nothing(lake:
     assert [name.rpartition("/")[2] for name in plan.steps[0].sets_aside] == [f"{2:020d}.json"]
     assert [(f.problem, f.version) for f in plan.untouched if f.version] == [(Problem.COMMIT_DIFFERS, 6)]
     shown = []
-    report = doctor(lake.reopened().table("main.test.t"), repair=True, on_plan=shown.append)
+    report = repair_table(lake.reopened().table("main.test.t"), on_plan=shown.append)
     assert [plan.steps for plan in shown] == [plan.steps]
     assert [finding.problem for finding in report.repaired] == [step.finding.problem for step in plan.steps]
     assert plan_repair(lake.reopened().table("main.test.t")).steps == ()

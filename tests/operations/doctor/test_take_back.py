@@ -4,17 +4,18 @@ import uuid
 
 import pytest
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError
-from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Repair, doctor, plan_repair
+from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Repair, doctor, plan_repair, repair_table
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.remedies import TakeBackCommit, advice
+from cm_delta_dagster.remedies import TakeBackCommit
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.forced_commit import ratify, ratify_append, ratify_unreadable
 from tests.support.lake import Lake
@@ -55,14 +56,14 @@ def check_take_back(lake: Lake, name: str) -> None:
     table = lake.new_table()
     lake.append(table, "old.parquet")
     version = ratify_unreadable(lake, table, BY_NAME[name])
-    report = doctor(opened(lake), repair=True)
+    report = repair_table(opened(lake))
     assert take_backs(report) == [version] and not report.healthy
     (finding,) = [found for found in report.findings if found.repair is Repair.TAKE_BACK]
     assert (
         advice(TakeBackCommit(table="main.test.t", version=version)) in finding.message
         and f"ersion {version}" in finding.message
     )
-    report = doctor(opened(lake), repair=True, take_back=[version])
+    report = repair_table(opened(lake), take_back=[version])
     assert (report.failed, report.findings) == ((), ()), report.findings
     assert report.repaired[0].repair is Repair.TAKE_BACK
     assert paths(lake) == ["old.parquet"]
@@ -92,11 +93,9 @@ def test_a_commit_that_readers_understand_is_no_finding(lake: Lake) -> None:
     lake.append(table, "old.parquet")
     ratify_unreadable(lake, table, BY_NAME["line unknown action nested deeply"])
     ratify_unreadable(lake, table, BY_NAME["commitInfo.unknown many digits"])
-    assert doctor(opened(lake), repair=True).healthy
+    assert repair_table(opened(lake)).healthy
     with pytest.raises(InvalidArgumentError, match="restore an older version"):
-        doctor(opened(lake), repair=True, take_back=[1])
-    with pytest.raises(InvalidArgumentError, match="repair=True"):
-        doctor(opened(lake), take_back=[1])
+        repair_table(opened(lake), take_back=[1])
 
 
 def test_an_append_keeps_its_valid_files_and_a_rewrite_is_taken_back_as_a_whole(lake: Lake) -> None:
@@ -110,7 +109,7 @@ def test_an_append_keeps_its_valid_files_and_a_rewrite_is_taken_back_as_a_whole(
     rewrite = ratify_unreadable(
         lake, table, bad, good=(removal, line_of("add", path='"new.parquet"'), line_of("txn", version="2"))
     )
-    report = doctor(opened(lake), repair=True, take_back=[append, rewrite])
+    report = repair_table(opened(lake), take_back=[append, rewrite])
     assert (report.failed, report.findings) == ((), ())
     assert paths(lake) == ["good.parquet", "old.parquet"]
     assert opened(lake).snapshot().transactions["app"].version == 1
@@ -131,7 +130,7 @@ def test_what_is_taken_back_is_listed_and_the_original_is_set_aside(lake: Lake) 
         and "remove of 'old.parquet', because the commit is atomic" in step.description
     )
     assert {status.location for status in lake.memory.list_recursive(table.location)} == before
-    doctor(opened(lake), repair=True, take_back=[version])
+    repair_table(opened(lake), take_back=[version])
     aside = [
         status.location
         for status in lake.memory.list_recursive(f"{table.location}/_delta_log/_set_aside")
@@ -158,7 +157,7 @@ def test_later_commits_stay(lake: Lake, is_published: bool) -> None:
     ratify_append(lake, table, "later.parquet")
     if is_published:
         publish(opened(lake))
-    report = doctor(opened(lake), repair=True, take_back=[version])
+    report = repair_table(opened(lake), take_back=[version])
     assert (report.failed, report.findings) == ((), ())
     assert paths(lake) == ["later.parquet", "old.parquet"]
     assert opened(lake).snapshot(version=version).files["path"].to_pylist() == ["old.parquet"]
@@ -171,10 +170,10 @@ def test_a_ratified_commit_whose_file_does_not_exist_is_taken_back(lake: Lake) -
     lake.clock.now += 1000
     version = ratify(lake, table, b"{}\n", txn_id=str(uuid.uuid4()), is_staged=False)
     ratify_append(lake, table, "later.parquet")
-    report = doctor(opened(lake), repair=True)
+    report = repair_table(opened(lake))
     assert take_backs(report) == [version]
     assert Problem.COMMIT_LOST in [finding.problem for finding in report.findings]
-    report = doctor(opened(lake), repair=True, take_back=[version])
+    report = repair_table(opened(lake), take_back=[version])
     assert (report.failed, report.findings) == ((), ())
     assert paths(lake) == ["later.parquet", "old.parquet"]
 
@@ -191,7 +190,7 @@ def test_only_an_owner_takes_a_commit_back(lake: Lake) -> None:
     for name, is_owner in (("ada", False), ("olga", True)):
         with SqlCatalog(url, warehouse="memory://lake/warehouse", now_ms=lake.clock, principal=name) as catalog:
             client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
-            report = doctor(client.table("main.test.t"), repair=True, take_back=[version])
+            report = repair_table(client.table("main.test.t"), take_back=[version])
             client.close()
         assert report.healthy is is_owner
         assert any("recover" in failure for failure in report.failed) is not is_owner, report.failed
@@ -221,7 +220,7 @@ def test_a_protocol_that_no_client_can_use_is_taken_back(lake: Lake, line: str, 
     report = doctor(opened(lake))
     assert take_backs(report) == [version]
     assert any(why in finding.message and f"ersion {version}" in finding.message for finding in report.findings)
-    report = doctor(opened(lake), repair=True, take_back=[version])
+    report = repair_table(opened(lake), take_back=[version])
     assert (report.failed, report.findings) == ((), ())
     lake.append(opened(lake), "after.parquet")
     assert paths(lake) == ["after.parquet", "old.parquet"]
@@ -238,7 +237,7 @@ def test_a_commit_with_another_time_than_the_catalog_has_is_taken_back(lake: Lak
     version = ratify_unreadable(lake, table, case)
     assert paths(lake) == ["b.parquet", "old.parquet"]
     assert version in take_backs(doctor(opened(lake)))
-    report = doctor(opened(lake), repair=True, take_back=[version])
+    report = repair_table(opened(lake), take_back=[version])
     assert report.failed == () and take_backs(report) == []
     lake.append(opened(lake), "after.parquet")
     assert paths(lake) == ["after.parquet", "b.parquet", "old.parquet"]
@@ -252,7 +251,7 @@ def test_a_commit_without_commit_info_gets_one(lake: Lake) -> None:
     version = ratify(lake, table, f"{line_of('add')}\n".encode(), txn_id=str(uuid.uuid4()))
     (finding,) = [found for found in doctor(opened(lake)).findings if found.repair is Repair.TAKE_BACK]
     assert "changes: commitInfo, which the commit lacks. 1 of its" in finding.message
-    assert doctor(opened(lake), repair=True, take_back=[version]).failed == ()
+    assert repair_table(opened(lake), take_back=[version]).failed == ()
     assert paths(lake) == ["b.parquet", "old.parquet"]
 
 
@@ -280,11 +279,11 @@ def test_a_record_that_has_changed_since_the_check_is_not_replaced(lake: Lake) -
         return None
 
     lake.catalog.fails = changes
-    report = doctor(opened(lake), repair=True, take_back=[version])
+    report = repair_table(opened(lake), take_back=[version])
     assert len(report.failed) == 1 and "has changed" in report.failed[0]
     assert take_backs(report) == [version]
     lake.catalog.fails = lambda method, argument: None
-    assert doctor(opened(lake), repair=True, take_back=[version]).healthy
+    assert repair_table(opened(lake), take_back=[version]).healthy
 
 
 @pytest.mark.parametrize("call", ["replace_commit", "write"])
@@ -301,8 +300,8 @@ def test_an_interrupted_repair_can_be_repeated(lake: Lake, call: str) -> None:
     target = lake.catalog if call == "replace_commit" else lake.store
     target.fails_after = fails if call == "replace_commit" else target.fails_after
     target.fails = fails if call == "write" else target.fails
-    doctor(opened(lake), repair=True, take_back=[version])
+    repair_table(opened(lake), take_back=[version])
     target.fails = target.fails_after = lambda method, argument: None
     assert paths(lake) == ["old.parquet"]  # From the staged file.
-    assert doctor(opened(lake), repair=True).healthy
+    assert repair_table(opened(lake)).healthy
     assert paths(lake) == ["old.parquet"]

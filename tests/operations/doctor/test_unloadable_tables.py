@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
@@ -12,11 +13,11 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
     TableStorageMissingError,
 )
-from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Severity, doctor
+from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Severity, doctor, repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.remedies import ChooseHistory, RecoverTable, RepairTable, advice
+from cm_delta_dagster.remedies import ChooseHistory, RecoverTable, RepairTable
 from tests.support.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -41,7 +42,7 @@ def everything(lake: Lake) -> dict[str, bytes]:
 
 def run(lake: Lake, *, repair: bool = False) -> DoctorReport:
     lake.client.wait_for_background()
-    return doctor(lake.reopened().table("main.test.t"), repair=repair)
+    return (repair_table if repair else doctor)(lake.reopened().table("main.test.t"))
 
 
 def found(report: DoctorReport) -> list[Problem]:
@@ -192,7 +193,7 @@ def test_what_cannot_be_asked_is_an_error_and_no_finding(lake: Lake, table: Tabl
 def test_a_missing_newest_commit_is_put_back_as_the_refusal_of_a_write_says(lake: Lake, table: Table) -> None:
     right = lake.memory.read(commit(table, 5))
     lake.memory.delete(commit(table, 5))
-    with pytest.raises(TableStorageMissingError, match=r"Put back what has an intact copy.*doctor"):
+    with pytest.raises(TableStorageMissingError, match=r"Put back what has an intact copy.*maintenance\.repair\(\)"):
         lake.append(lake.reopened().table("main.test.t"), "after.parquet")
     assert run(lake, repair=True).findings == ()
     assert lake.memory.read(commit(table, 5)) == right

@@ -86,8 +86,8 @@ def providers(lake: TableBuilder) -> list[str | None]:
     return sorted(found, key=str)
 
 
+@pytest.mark.requirements("CLUST-3", "CLUST-5", "CLUST-7", "OPT-6", "OPT-2")
 def test_clustering_orders_rows_by_all_columns_and_marks_the_files(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-3, CLUST-5, CLUST-7, OPT-6, OPT-2"""
     lake = build(cluster_by=["a", "b"], properties={"delta.dataSkippingStatsColumns": "a,b"})
     fill(lake)
     assert providers(lake) == [None, None], "appended rows are not clustered"
@@ -120,8 +120,8 @@ def chosen(*files: AddFile, full: bool = False) -> list[str]:
     return sorted(found["path"].to_pylist())
 
 
+@pytest.mark.requirements("CLUST-6", "CLUST-7")
 def test_files_that_are_clustered_by_the_same_columns_are_left() -> None:
-    """CLUST-6, CLUST-7"""
     new = add_file("new", size=500, stats='{"numRecords":100}')
     other = add_file("other", size=500, clustering_provider="liquid", stats='{"numRecords":100}')
     large = [clustered("l1", 60), clustered("l2", 60)]
@@ -133,17 +133,17 @@ def test_files_that_are_clustered_by_the_same_columns_are_left() -> None:
     assert chosen(*large, many_deleted) == ["sparse"]
 
 
+@pytest.mark.requirements("CLUST-6")
 def test_runs_of_less_than_one_file_are_clustered_again_with_others() -> None:
-    """CLUST-6"""
     small, second, large = clustered("s", 40, "r2"), clustered("t", 30, "r3"), clustered("l", 100)
     assert chosen(small, large) == []
     assert chosen(small, large, add_file("new", size=5, stats='{"numRecords":1}')) == ["new", "s"]
     assert chosen(small, second, large) == ["s", "t"]
 
 
+@pytest.mark.requirements("CLUST-6")
 @pytest.mark.slow
 def test_a_second_run_leaves_clustered_files_and_clusters_new_ones(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-6"""
     lake = build(cluster_by=["a", "b"])
     fill(lake)
     target = lake.table.snapshot().size_bytes // 4 + 1
@@ -163,11 +163,12 @@ def test_a_second_run_leaves_clustered_files_and_clusters_new_ones(build: Callab
     assert not clustered & set(lake.table.snapshot().files["path"].to_pylist())
 
 
+@pytest.mark.requirements("CLUST-6", "CLUST-7")
 @pytest.mark.slow
 def test_files_of_other_columns_are_clustered_again_and_those_of_others_are_left(
     build: Callable[..., TableBuilder],
 ) -> None:
-    """CLUST-6, CLUST-7: changing the columns alone rewrites nothing."""
+    """Changing the columns alone rewrites nothing."""
     lake = build(cluster_by=["a"])
     fill(lake, rows=100)
     run(lake)
@@ -184,8 +185,8 @@ def test_files_of_other_columns_are_clustered_again_and_those_of_others_are_left
     assert plan_optimize(lake.table, full=True).num_files == 1
 
 
+@pytest.mark.requirements("OPT-5")
 def test_z_order_puts_near_values_of_all_columns_together(build: Callable[..., TableBuilder]) -> None:
-    """OPT-5"""
     lake = build()
     fill(lake)
     before = lake.rows()
@@ -200,9 +201,9 @@ def test_z_order_puts_near_values_of_all_columns_together(build: Callable[..., T
     assert dict(entry.commit_info.operation_parameters or {})["zOrderBy"] == '["a", "b"]'
 
 
+@pytest.mark.requirements("OPT-5", "OPT-1")
 @pytest.mark.slow
 def test_z_order_stays_within_partitions(build: Callable[..., TableBuilder]) -> None:
-    """OPT-5, OPT-1"""
     lake = build("a int, p int", partition_by=["p"])
     for _ in range(2):
         lake.append(*[(number, number % 2) for number in range(20)])
@@ -214,8 +215,8 @@ def test_z_order_stays_within_partitions(build: Callable[..., TableBuilder]) -> 
     assert lake.rows() == before
 
 
+@pytest.mark.requirements("OPT-5", "OPT-6")
 def test_what_cannot_be_ordered_is_refused(build: Callable[..., TableBuilder]) -> None:
-    """OPT-5, OPT-6"""
     plain, clustered = build(), build(cluster_by=["a"])
     refused: list[tuple[TableBuilder, dict[str, Any], str]] = [
         (plain, {"z_order_by": "nope"}, "no column 'nope'"),
@@ -229,9 +230,10 @@ def test_what_cannot_be_ordered_is_refused(build: Callable[..., TableBuilder]) -
             plan_optimize(lake.table, **arguments)
 
 
+@pytest.mark.requirements("ROWTRK-13", "CLUST-5", "IDENT-1", "GEN-1", "OPT-4")
 @pytest.mark.slow
 def test_ordered_rows_keep_their_ids_and_their_computed_values(build: Callable[..., TableBuilder]) -> None:
-    """ROWTRK-13, CLUST-5, IDENT-1, GEN-1, OPT-4: deleted rows go, and no value is computed again."""
+    """Deleted rows go, and no value is computed again."""
     lake = build("a double", cluster_by=["a"])
     listed = [
         Column("k", "bigint", identity=Identity()),
@@ -255,11 +257,12 @@ def test_ordered_rows_keep_their_ids_and_their_computed_values(build: Callable[.
     assert lake.rows(columns=columns) == before
 
 
+@pytest.mark.requirements("CLUST-5", "OPT-6")
 @pytest.mark.slow
 def test_four_clustering_columns_let_a_lookup_skip_more_than_half_of_the_files(
     build: Callable[..., TableBuilder], spark: SparkSession
 ) -> None:
-    """CLUST-5, OPT-6: with 64 files at least 43 % on each column and 54 % on average, where a sort by the first has 25 %."""
+    """With 64 files at least 43 % on each column and 54 % on average, where a sort by the first has 25 %."""
     names = ["c0", "c1", "c2", "c3"]
     columns = ", ".join(f"{name} double" for name in names)
     lake, first = build(columns, cluster_by=names), build(columns, cluster_by=["c0"])

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceConditions, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.client.commits.context import NO_CONTEXT
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogBehindStorageError,
@@ -31,7 +31,7 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.optimize import optimize
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from tests.support.lake import DAY_MS, Lake
 from tests.support.waiting import until
@@ -60,11 +60,11 @@ DELETING = [(kind, verb) for kind, verb in EXCLUSIVE if verb is not run_optimize
 READS = {"list_from", "read", "stat"}
 
 
+@pytest.mark.requirements("CM-M4", "CM-M5", "CM-M6")
 @pytest.mark.parametrize(("kind", "verb"), VERBS)
 def test_a_denied_operation_names_the_rule_and_changes_nothing(
     lake: Lake, kind: MaintenanceKind, verb: Callable[[Table], object]
 ) -> None:
-    """CM-M4, CM-M5, CM-M6"""
     table = lake.new_table()
     lake.append(table)
     lake.deny(kind, "main.test", reason="audit under way")
@@ -73,9 +73,16 @@ def test_a_denied_operation_names_the_rule_and_changes_nothing(
     lake.store.calls.clear()
     with pytest.raises(MaintenanceNotPermittedError, match=r"'main\.test' denies it \(audit under way\)") as caught:
         verb(table)
-    assert f"lake.allow('main.test.t', {kind.value!r}, reason)" in str(caught.value)
+    assert f"lake.maintenance.set_policy('main.test.t', {kind.value!r})" in str(caught.value)
     assert {method for method, _ in lake.store.calls} <= READS
     assert (lake.files(table), table.snapshot().version) == (before, version)
+
+
+def test_a_denial_without_a_reason_is_said_once(lake: Lake) -> None:
+    table = lake.new_table()
+    lake.catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope="main.test", kind=KIND, allowed=False))
+    with pytest.raises(MaintenanceNotPermittedError, match=r"the rule for 'main\.test' denies it\. Nothing was done"):
+        require_permission(table, KIND)
 
 
 @pytest.mark.parametrize(("kind", "verb"), DELETING)
@@ -89,21 +96,21 @@ def test_the_catalog_is_checked_before_permission_to_delete_is_asked_for(
         verb(table)
 
 
+@pytest.mark.requirements("CM-M4")
 @pytest.mark.parametrize(("kind", "verb"), EXCLUSIVE)
 def test_without_a_rule_only_the_exempt_kinds_are_permitted(
     lake: Lake, kind: MaintenanceKind, verb: Callable[[Table], object]
 ) -> None:
-    """CM-M4"""
     table = lake.new_table()
     with pytest.raises(MaintenanceNotPermittedError, match="by default"):
         verb(table)
 
 
+@pytest.mark.requirements("CM-M7")
 @pytest.mark.parametrize(("kind", "verb"), VERBS)
 def test_a_catalog_that_does_not_answer_permits_nothing(
     lake: Lake, kind: MaintenanceKind, verb: Callable[[Table], object]
 ) -> None:
-    """CM-M7"""
     table = lake.new_table()
     lake.allow(kind)
     lake.client.wait_for_background()
@@ -132,8 +139,8 @@ def test_a_rule_of_any_scope_permits(lake: Lake, scope: str) -> None:
     assert require_permission(table, KIND).decided_by == scope
 
 
+@pytest.mark.requirements("CM-M7")
 def test_permission_for_one_kind_does_not_imply_another(lake: Lake) -> None:
-    """CM-M7"""
     table = lake.new_table()
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     with pytest.raises(MaintenanceNotPermittedError):
@@ -234,12 +241,12 @@ def test_a_run_whose_lease_was_ended_neither_deletes_nor_commits(lake: Lake, mon
     table = lake.new_table()
     snapshot = table.snapshot()
     with maintenance_lease(table, KIND, owner="slow") as lease:
-        context = lease.carried_by(NO_CONTEXT)
+        transaction = table.start_transaction(snapshot, operation="OPTIMIZE", parameters={})
+        lease.fence(transaction)
         lease.check()
         lake.catalog.leases.expire_lease(table.table_id, owner="slow")
         with pytest.raises(MaintenanceInProgressError, match="expired or was ended"):
             lease.check()
-        transaction = table.start_transaction(snapshot, operation="OPTIMIZE", parameters={}, context=context)
         with pytest.raises(CommitRefusedError, match="Nothing was committed"):
             transaction.commit()
     assert table.snapshot().version == 0
@@ -288,13 +295,13 @@ def conditions(lake: Lake, kind: MaintenanceKind = KIND, *, scope: str = "main",
 
 def test_a_retention_below_that_of_a_rule_is_refused_even_if_it_is_passed(lake: Lake) -> None:
     table = lake.new_table()
-    conditions(lake, min_retention_ms=10 * DAY_MS)
+    conditions(lake, min_retention=timedelta(days=10))
     conditions(lake, scope="main.test")
-    for retention_ms, check in ((None, RetentionCheck.ENFORCED), (9 * DAY_MS, RetentionCheck.OFF)):
+    for retention_ms, force in ((None, False), (9 * DAY_MS, True)):
         with pytest.raises(RetentionTooShortError, match="at least 10 days"):
-            vacuum(table, retention_ms=retention_ms, retention_check=check)
-    assert vacuum(table, retention_ms=10 * DAY_MS).retention_ms == 10 * DAY_MS
-    conditions(lake, MaintenanceKind.METADATA_CLEANUP, min_retention_ms=31 * DAY_MS)
+            vacuum(table, retention_ms=retention_ms, force=force)
+    assert vacuum(table, retention_ms=10 * DAY_MS).retention == timedelta(days=10)
+    conditions(lake, MaintenanceKind.METADATA_CLEANUP, min_retention=timedelta(days=31))
     with pytest.raises(RetentionTooShortError, match="as agreed"):
         clean_log(table)
 

@@ -57,10 +57,11 @@ def _fill(lake: TableBuilder, files: int, *, p: int = 0) -> None:
     append(lake.table, frame=frame)
 
 
+@pytest.mark.requirements("OPT-7")
 def test_many_small_files_are_compacted_after_the_write(
     build: Callable[..., TableBuilder], lake_client: DeltaClient
 ) -> None:
-    """OPT-7: in a commit of its own that changes no row."""
+    """In a commit of its own that changes no row."""
     _allow(lake_client)
     lake = build(properties=AUTO)
     _fill(lake, 49)
@@ -77,11 +78,11 @@ def test_many_small_files_are_compacted_after_the_write(
     assert dict(entry.commit_info.operation_parameters or {})["auto"] == "true"
 
 
+@pytest.mark.requirements("OPT-7")
 @pytest.mark.slow
 def test_a_write_succeeds_where_compaction_is_not_permitted_or_a_lease_is_held(
     build: Callable[..., TableBuilder], lake_client: DeltaClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """OPT-7"""
     lake = build(properties=AUTO, cluster_by=["id"])
     with caplog.at_level(logging.INFO, logger="cm_delta_dagster"):
         _fill(lake, 50)
@@ -126,8 +127,8 @@ def _compactable(*counts: int, size: int = 100) -> list[str]:
     return found
 
 
+@pytest.mark.requirements("OPT-7")
 def test_the_small_files_of_partitions_with_many_of_them_are_found() -> None:
-    """OPT-7"""
     assert _compactable(49, 49) == []
     assert {path[0] for path in _compactable(49, 50, 3)} == {"1"}
     assert len(_compactable(60, 70)) == 130

@@ -7,8 +7,8 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from tests.support.lake import Lake, broken_storage
 
 
+@pytest.mark.requirements("CKPT-1", "CKPT-6")
 def test_a_checkpoint_replaces_the_commits_before_it(lake: Lake) -> None:
-    """CKPT-1, CKPT-6"""
     table = lake.new_table()
     paths = {"a.parquet", "b c.parquet"}
     lake.append(table, "a.parquet")
@@ -23,8 +23,8 @@ def test_a_checkpoint_replaces_the_commits_before_it(lake: Lake) -> None:
     assert {path.replace("%20", " ") for path in fresh.snapshot().files["path"].to_pylist()} == paths
 
 
+@pytest.mark.requirements("CM-M1")
 def test_an_unpublished_version_is_published_first(lake: Lake) -> None:
-    """CM-M1"""
     table = lake.new_table()
     lake.store.fails = broken_storage("write_if_absent", "_delta_log/0000")
     lake.append(table)
@@ -33,8 +33,8 @@ def test_an_unpublished_version_is_published_first(lake: Lake) -> None:
     assert "00000000000000000001.json" in lake.files(table, "_delta_log")
 
 
+@pytest.mark.requirements("CM-M1")
 def test_nothing_is_checkpointed_when_the_version_cannot_be_published(lake: Lake) -> None:
-    """CM-M1"""
     table = lake.new_table()
     lake.store.fails = broken_storage("write_if_absent", "_delta_log/0000")
     lake.append(table)
@@ -43,8 +43,8 @@ def test_nothing_is_checkpointed_when_the_version_cannot_be_published(lake: Lake
     assert not any("checkpoint" in name for name in lake.files(table, "_delta_log"))
 
 
+@pytest.mark.requirements("CM-M1")
 def test_an_unpublished_concurrent_commit_is_not_checkpointed(lake: Lake) -> None:
-    """CM-M1"""
     table = lake.new_table()
     lake.append(table)
     done: list[int] = []

@@ -43,8 +43,8 @@ def paths(lake: Lake, version: int | None = None) -> list[str]:
     return sorted(lake.reopened().table("main.test.t").snapshot(version=version).files["path"].to_pylist())
 
 
+@pytest.mark.requirements("CLEAN-2", "CLEAN-3", "CLEAN-5", "CLEAN-6", "CLEAN-8", "CLEAN-10")
 def test_log_files_before_the_newest_expired_checkpoint_are_deleted(lake: Lake, table: Table) -> None:
-    """CLEAN-2, CLEAN-3, CLEAN-5, CLEAN-6, CLEAN-8, CLEAN-10"""
     grow(lake, table, 3)
     first = checkpoint(table).file_name
     grow(lake, table, 2)
@@ -75,8 +75,9 @@ def test_log_files_before_the_newest_expired_checkpoint_are_deleted(lake: Lake, 
         paths(lake, 4)
 
 
+@pytest.mark.requirements("CKPT-V2-10", "CKPT-16", "CKPT-MP-3")
 def test_a_checkpoint_with_a_classic_name_stays(lake: Lake, table: Table) -> None:
-    """CKPT-V2-10, CKPT-16, CKPT-MP-3: the copy is the oldest checkpoint, and who reads it alone sees the same. The next cleanup
+    """The copy is the oldest checkpoint, and who reads it alone sees the same. The next cleanup
     moves it; another writer of the copy, which may have been first, is no error. No checkpoint has parts."""
     for version in (3, 7):
         grow(lake, table, 3)
@@ -109,8 +110,8 @@ def test_the_plan_deletes_nothing(lake: Lake, table: Table) -> None:
     assert lake.files(table) == before
 
 
+@pytest.mark.requirements("CLEAN-4")
 def test_without_an_old_checkpoint_nothing_is_deleted(lake: Lake, table: Table) -> None:
-    """CLEAN-4"""
     grow(lake, table, 3)
     lake.clock.pass_days(40)
     before = lake.files(table)
@@ -159,8 +160,9 @@ def commit_time(lake: Lake, table: Table, version: int) -> int:
     return entry.timestamp_ms
 
 
+@pytest.mark.requirements("CLEAN-1", "CLEAN-2")
 def test_a_young_log_is_kept(lake: Lake, table: Table) -> None:
-    """CLEAN-1, CLEAN-2: the default is 30 days, counted from midnight."""
+    """The default is 30 days, counted from midnight."""
     grow(lake, table, 2)
     checkpoint(table)
     lake.clock.pass_days(30)
@@ -169,8 +171,8 @@ def test_a_young_log_is_kept(lake: Lake, table: Table) -> None:
     assert clean_log(table).num_files > 0
 
 
+@pytest.mark.requirements("CLEAN-1")
 def test_the_retention_of_the_table_decides(lake: Lake) -> None:
-    """CLEAN-1"""
     lake.allow(MaintenanceKind.METADATA_CLEANUP)
     table = lake.new_table(
         properties={"delta.logRetentionDuration": "interval 2 days", "delta.checkpointInterval": "100"}
@@ -181,8 +183,8 @@ def test_the_retention_of_the_table_decides(lake: Lake) -> None:
     assert clean_log(table).oldest_version == 2
 
 
+@pytest.mark.requirements("CLEAN-3", "CLEAN-10")
 def test_a_damaged_checkpoint_is_never_made_the_oldest(lake: Lake, table: Table) -> None:
-    """CLEAN-3, CLEAN-10"""
     grow(lake, table, 2)
     checkpoint(table)
     grow(lake, table, 2)
@@ -209,8 +211,8 @@ def test_an_altered_time_of_a_commit_does_not_make_the_log_look_older(lake: Lake
     assert commits(lake, table) == [0, 1, 2]
 
 
+@pytest.mark.requirements("CLEAN-4")
 def test_when_no_checkpoint_can_be_read_nothing_is_deleted(lake: Lake, table: Table) -> None:
-    """CLEAN-4"""
     grow(lake, table, 2)
     broken = checkpoint(table).file_name
     lake.memory.write(f"{table.location}/{LOG}/{broken}", b"")
@@ -220,8 +222,8 @@ def test_when_no_checkpoint_can_be_read_nothing_is_deleted(lake: Lake, table: Ta
     assert lake.files(table) == before
 
 
+@pytest.mark.requirements("CLEAN-12", "CM-C7")
 def test_unpublished_commits_are_never_deleted(lake: Lake, table: Table) -> None:
-    """CLEAN-12, CM-C7"""
     grow(lake, table, 2)
     checkpoint(table)
     lake.store.fails = broken_storage("write_if_absent", f"{LOG}/0000")
@@ -235,8 +237,9 @@ def test_unpublished_commits_are_never_deleted(lake: Lake, table: Table) -> None
     assert paths(lake) == expected
 
 
+@pytest.mark.requirements("CM-R4")
 def test_a_staged_file_that_the_catalog_still_returns_is_kept(lake: Lake, table: Table) -> None:
-    """CM-R4: a catalog may return commits that are published already. Readers then read the staged file."""
+    """A catalog may return commits that are published already. Readers then read the staged file."""
     grow(lake, table, 2)
     (name,) = (name for name in lake.files(table, STAGED) if name.startswith(f"{2:020d}"))
     checkpoint(table)
@@ -251,8 +254,9 @@ def test_a_staged_file_that_the_catalog_still_returns_is_kept(lake: Lake, table:
     assert lake.files(table, STAGED) == {name}
 
 
+@pytest.mark.requirements("CLEAN-11")
 def test_an_interrupted_run_leaves_a_readable_tail(lake: Lake, table: Table) -> None:
-    """CLEAN-11: after each deletion every version from the cut-off on is readable."""
+    """After each deletion every version from the cut-off on is readable."""
     grow(lake, table, 2)
     checkpoint(table)
     grow(lake, table, 2)
@@ -280,8 +284,8 @@ def test_an_interrupted_run_leaves_a_readable_tail(lake: Lake, table: Table) -> 
     assert commits(lake, table) == [4, 5]
 
 
+@pytest.mark.requirements("CLEAN-9")
 def test_old_sidecars_that_no_checkpoint_needs_are_deleted(lake: Lake, table: Table) -> None:
-    """CLEAN-9"""
     grow(lake, table, 2)
     checkpoint(table)
     lake.put(table, "_delta_log/_sidecars/old.parquet")
@@ -291,8 +295,8 @@ def test_old_sidecars_that_no_checkpoint_needs_are_deleted(lake: Lake, table: Ta
     assert lake.files(table, "_delta_log/_sidecars") == {"young.parquet"}
 
 
+@pytest.mark.requirements("CLEAN-11")
 def test_sidecars_are_kept_while_some_checkpoint_cannot_be_read(lake: Lake, table: Table) -> None:
-    """CLEAN-11"""
     grow(lake, table, 2)
     checkpoint(table)
     lake.put(table, "_delta_log/_sidecars/old.parquet")

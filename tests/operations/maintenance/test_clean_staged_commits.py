@@ -30,8 +30,8 @@ def orphan(lake: Lake, table: Table, version: int) -> str:
     return name
 
 
+@pytest.mark.requirements("CM-P7", "CM-W5")
 def test_old_staged_files_of_published_versions_are_deleted(lake: Lake, table: Table) -> None:
-    """CM-P7, CM-W5"""
     lake.append(table)
     orphan(lake, table, 1)
     lake.clock.pass_days(2)
@@ -40,8 +40,8 @@ def test_old_staged_files_of_published_versions_are_deleted(lake: Lake, table: T
     assert lake.reopened().table("main.test.t").snapshot().num_files == 1
 
 
+@pytest.mark.requirements("CM-W3", "CM-W5", "CM-C7")
 def test_the_file_of_a_lost_attempt_stays_until_its_version_is_published(lake: Lake, table: Table) -> None:
-    """CM-W3, CM-W5, CM-C7"""
     loser = table.start_transaction(table.snapshot(), operation="WRITE")
     loser.add_files(
         [
@@ -79,8 +79,8 @@ def test_young_files_are_kept(lake: Lake, table: Table) -> None:
     assert clean_staged_commits(table, safety_age_ms=0).num_files == 1
 
 
+@pytest.mark.requirements("CM-C7")
 def test_files_of_unpublished_versions_are_kept_regardless_of_age(lake: Lake, table: Table) -> None:
-    """CM-C7"""
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
     lake.append(table)
     orphan(lake, table, 1)
@@ -91,8 +91,9 @@ def test_files_of_unpublished_versions_are_kept_regardless_of_age(lake: Lake, ta
     assert lake.files(table, STAGED) == before
 
 
+@pytest.mark.requirements("CM-C9", "CM-R4")
 def test_a_file_that_the_catalog_still_returns_is_kept(lake: Lake, table: Table) -> None:
-    """CM-C9, CM-R4: commits that the catalog returns may be published already."""
+    """Commits that the catalog returns may be published already."""
     lake.append(table)
     (name,) = lake.files(table, STAGED)
     lost = orphan(lake, table, 1)
@@ -112,8 +113,9 @@ def test_a_file_whose_published_copy_is_missing_is_kept(lake: Lake, table: Table
     assert [name[:20] for name in lake.files(table, STAGED)] == [f"{1:020d}"]
 
 
+@pytest.mark.requirements("CM-P7")
 def test_a_staged_file_whose_published_copy_differs_is_kept(lake: Lake, table: Table) -> None:
-    """CM-P7: it is the last copy of its commit."""
+    """It is the last copy of its commit."""
     lake.append(table)
     lake.append(table)
     orphan(lake, table, 1)

@@ -9,8 +9,8 @@ from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from tests.support.lake import Lake, broken_storage
 
 
+@pytest.mark.requirements("LC-1", "LC-3", "LC-4", "LC-5")
 def test_a_compaction_holds_what_remains_of_its_commits_and_keeps_them(lake: Lake) -> None:
-    """LC-1, LC-3, LC-4, LC-5"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -36,17 +36,17 @@ def test_a_second_compaction_of_a_range_returns_the_existing_file(lake: Lake) ->
     assert compact_log(table, start=0, end=2) == compact_log(table, start=0, end=2)
 
 
+@pytest.mark.requirements("LC-1")
 @pytest.mark.parametrize(("start", "end"), [(1, 1), (2, 1), (-1, 1)])
 def test_a_range_of_fewer_than_two_versions_is_refused(lake: Lake, start: int, end: int) -> None:
-    """LC-1"""
     table = lake.new_table()
     lake.append(table)
     with pytest.raises(InvalidArgumentError):
         compact_log(table, start=start, end=end)
 
 
+@pytest.mark.requirements("CM-M2")
 def test_unpublished_commits_are_never_compacted(lake: Lake) -> None:
-    """CM-M2"""
     table = lake.new_table()
     lake.append(table)
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{2:020d}.json")

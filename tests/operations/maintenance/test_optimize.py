@@ -20,6 +20,7 @@ from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, op
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -44,14 +45,15 @@ def bins(*files: AddFile, target_size: int = 100, min_size: int = 100) -> list[l
     return [table["path"].to_pylist() for table in packed]
 
 
+@pytest.mark.requirements("OPT-1")
 def test_small_files_of_a_partition_share_bins_up_to_the_target() -> None:
-    """OPT-1"""
     files = [file(name, 40) for name in "abcde"]
     assert bins(*files) == [["a", "b"], ["c", "d"]]
 
 
+@pytest.mark.requirements("OPT-1")
 def test_files_of_different_partitions_never_share_a_bin() -> None:
-    """OPT-1; null and the empty string are one partition."""
+    """Null and the empty string are one partition."""
     files = [
         file("a", 10),
         file("b", 10, "2"),
@@ -63,14 +65,14 @@ def test_files_of_different_partitions_never_share_a_bin() -> None:
     assert sorted(map(sorted, bins(*files))) == [["a", "d"], ["b", "c"], ["e", "f"]]
 
 
+@pytest.mark.requirements("OPT-1")
 def test_large_files_and_single_files_are_not_rewritten() -> None:
-    """OPT-1"""
     assert bins(file("a", 100), file("b", 200), file("c", 10)) == []
     assert bins(file("a", 60), file("b", 30), min_size=50) == []
 
 
+@pytest.mark.requirements("OPT-1", "OPT-4")
 def test_a_file_with_many_deleted_rows_is_rewritten_regardless_of_its_size() -> None:
-    """OPT-1, OPT-4"""
     many, few = vector(cardinality=5), vector(cardinality=4)
     assert bins(file("a", 500, deletion_vector=many), file("b", 500, deletion_vector=few)) == [["a"]]
 
@@ -79,8 +81,8 @@ def test_a_file_with_deleted_rows_and_no_row_count_is_rewritten() -> None:
     assert bins(file("a", 500, deletion_vector=vector(), stats=None)) == [["a"]]
 
 
+@pytest.mark.requirements("OPT-2")
 def test_packed_files_are_rewritten_only_together_with_new_files() -> None:
-    """OPT-2"""
     tags = {"OPTIMIZE_TARGET_SIZE": "100"}
     old = [file("a", 20, tags=tags), file("b", 30, tags=tags)]
     assert bins(*old) == []
@@ -92,8 +94,8 @@ def test_an_empty_table_has_nothing_to_pack() -> None:
     assert bins() == []
 
 
+@pytest.mark.requirements("OPT-1")
 def test_bins_stay_below_the_target_and_hold_each_small_file_once() -> None:
-    """OPT-1"""
     files = [file(f"f{number:03d}", 7 + (number * 37) % 60, str(number % 3)) for number in range(200)]
     sizes = {add.path: add.size for add in files}
     found = bins(*files)
@@ -114,7 +116,7 @@ def store() -> Unreliable:
 def build(tmp_path: Path, store: Unreliable, spark: SparkSession) -> Iterator[Callable[..., TableBuilder]]:
     """Creates tables whose optimization is allowed, through a separate client over ``store``."""
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/own.db", warehouse=f"file://{tmp_path}/own")
-    settings = ClientSettings(retry_initial_seconds=0.001)
+    settings = ClientSettings(retry_initial_delay=datetime.timedelta(seconds=0.001))
     client = DeltaClient(catalog, stores=Stores(stores={"file": store}), settings=settings)
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
     catalog.maintenance_policies.set_maintenance_rule(rule)
@@ -126,8 +128,8 @@ def build(tmp_path: Path, store: Unreliable, spark: SparkSession) -> Iterator[Ca
     client.close()
 
 
+@pytest.mark.requirements("OPT-2", "HIST-4")
 def test_optimize_makes_one_file_of_many_and_changes_no_row(build: Callable[..., TableBuilder]) -> None:
-    """OPT-2, HIST-4"""
     lake = build()
     for number in range(4):
         lake.append((number, f"n{number}"), (number + 100, None))
@@ -148,8 +150,8 @@ def test_optimize_makes_one_file_of_many_and_changes_no_row(build: Callable[...,
     assert entry.commit_info.operation_metrics["numAddedFiles"] == "1"
 
 
+@pytest.mark.requirements("OPT-2", "FILE-3")
 def test_the_actions_change_no_data(build: Callable[..., TableBuilder]) -> None:
-    """OPT-2, FILE-3"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
@@ -160,8 +162,8 @@ def test_the_actions_change_no_data(build: Callable[..., TableBuilder]) -> None:
     assert '"numRecords":2' in snapshot.files["stats"][0].as_py()
 
 
+@pytest.mark.requirements("OPT-2")
 def test_a_second_run_without_new_data_commits_nothing(build: Callable[..., TableBuilder]) -> None:
-    """OPT-2"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
@@ -171,8 +173,8 @@ def test_a_second_run_without_new_data_commits_nothing(build: Callable[..., Tabl
     assert lake.table.snapshot().version == version
 
 
+@pytest.mark.requirements("OPT-1", "OPT-2", "PART-2")
 def test_every_partition_gets_its_own_file_and_keeps_its_rows(build: Callable[..., TableBuilder]) -> None:
-    """OPT-1, OPT-2, PART-2"""
     lake = build("id long, day date, place string", partition_by=("day", "place"))
     days = [DAY, DAY + datetime.timedelta(days=1), None]
     for number in range(3):
@@ -185,10 +187,11 @@ def test_every_partition_gets_its_own_file_and_keeps_its_rows(build: Callable[..
     assert len({tuple(sorted(value.items(), key=str)) for value in values}) == 6
 
 
+@pytest.mark.requirements("OPT-1", "OPT-2")
 def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
     build: Callable[..., TableBuilder], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """OPT-1, OPT-2: more partitions than tasks; the progress is logged."""
+    """More partitions than tasks; the progress is logged."""
     lake = build("id long, p int", partition_by=["p"])
     rows = [(number, number % 40) for number in range(80)]
     lake.append(*rows)
@@ -206,9 +209,10 @@ def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
     assert lake.table.snapshot().files["path"].to_pylist()[0].count("delta.txn=") == 1
 
 
+@pytest.mark.requirements("OPT-1", "OPT-2")
 @pytest.mark.slow
 def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableBuilder]) -> None:
-    """OPT-1, OPT-2: two bins of more than 32 MiB, which are not shuffled, and two small bins."""
+    """Two bins of more than 32 MiB, which are not shuffled, and two small bins."""
     lake = build("id long, x double, y double, p int", partition_by=["p"])
     numbers = lake.spark.range(0, 4_600_000, 1, 2).selectExpr(
         "id", "rand(7) AS x", "rand(8) AS y", "CAST(id % 2 AS INT) AS p"
@@ -226,8 +230,8 @@ def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableB
     assert rows_of(lake.table_frame().groupBy("p").agg({"*": "count", "id": "sum"})) == before
 
 
+@pytest.mark.requirements("OPT-1")
 def test_bins_of_one_partition_become_files_of_their_own_in_one_run(build: Callable[..., TableBuilder]) -> None:
-    """OPT-1"""
     lake = build()
     for number in range(6):
         lake.append((number, "x"))
@@ -237,8 +241,8 @@ def test_bins_of_one_partition_become_files_of_their_own_in_one_run(build: Calla
     assert [row[0] for row in lake.rows()] == list(range(6))
 
 
+@pytest.mark.requirements("OPT-3")
 def test_a_condition_on_partition_columns_limits_the_files(build: Callable[..., TableBuilder]) -> None:
-    """OPT-3"""
     lake = build("id long, day date", partition_by=("day",))
     other = DAY + datetime.timedelta(days=1)
     for number in range(2):
@@ -250,9 +254,9 @@ def test_a_condition_on_partition_columns_limits_the_files(build: Callable[..., 
     assert lake.table.snapshot().num_files == 3
 
 
+@pytest.mark.requirements("OPT-3")
 @pytest.mark.parametrize("where", ["id = 1", "day = DATE '2026-01-01' AND id > 1", "length(cast(day AS string)) > 1"])
 def test_a_condition_on_other_columns_is_refused(build: Callable[..., TableBuilder], where: str) -> None:
-    """OPT-3"""
     lake = build("id long, day date", partition_by=("day",))
     with pytest.raises(InvalidArgumentError, match="partition columns"):
         plan_optimize(lake.table, where=where)
@@ -264,8 +268,8 @@ def test_invalid_sizes_are_refused(build: Callable[..., TableBuilder], sizes: di
         plan_optimize(build().table, **sizes)
 
 
+@pytest.mark.requirements("OPT-4", "DV-26")
 def test_deleted_rows_are_dropped_and_the_deletion_vector_is_removed(build: Callable[..., TableBuilder]) -> None:
-    """OPT-4, DV-26"""
     lake = build()
     lake.append(*[(number, "x") for number in range(10)])
     snapshot = lake.table.snapshot()
@@ -300,8 +304,9 @@ def test_files_without_statistics_are_counted_instead(build: Callable[..., Table
     assert lake.table.snapshot().num_rows == 3
 
 
+@pytest.mark.requirements("OPT-2")
 def test_a_rewrite_that_would_change_the_content_is_never_committed(build: Callable[..., TableBuilder]) -> None:
-    """OPT-2: the log says that there were more rows than the files hold."""
+    """The log says that there were more rows than the files hold."""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
@@ -313,8 +318,8 @@ def test_a_rewrite_that_would_change_the_content_is_never_committed(build: Calla
     assert data_files(lake) == files
 
 
+@pytest.mark.requirements("OCC-12")
 def test_appends_made_meanwhile_do_not_conflict(build: Callable[..., TableBuilder], store: Unreliable) -> None:
-    """OCC-12"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
@@ -325,10 +330,10 @@ def test_appends_made_meanwhile_do_not_conflict(build: Callable[..., TableBuilde
     assert lake.table.snapshot().num_files == 2
 
 
+@pytest.mark.requirements("OCC-10", "OCC-12")
 def test_of_optimize_and_a_change_of_the_same_files_one_succeeds(
     build: Callable[..., TableBuilder], store: Unreliable
 ) -> None:
-    """OCC-10, OCC-12"""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
@@ -348,8 +353,8 @@ def test_the_session_is_left_as_it_was_found(build: Callable[..., TableBuilder])
     assert dict(lake.spark.conf.getAll) == before
 
 
+@pytest.mark.requirements("OPT-2")
 def test_columns_of_every_kind_survive(build: Callable[..., TableBuilder]) -> None:
-    """OPT-2"""
     lake = build(
         "id int, price decimal(10,2), at timestamp, raw binary, tags array<string>, m map<string,int>, ok boolean"
     )
@@ -362,7 +367,7 @@ def test_columns_of_every_kind_survive(build: Callable[..., TableBuilder]) -> No
 
 
 def frame(lake: TableBuilder) -> DataFrame:
-    return read(lake.table, spark=lake.spark)
+    return read(open_scan(lake.table), spark=lake.spark)
 
 
 def forget_statistics(lake: TableBuilder, stats: str | None = None) -> None:

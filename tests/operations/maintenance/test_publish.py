@@ -7,7 +7,7 @@ import pytest
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CorruptLogError, StorageError, TableStorageMissingError
+from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, StorageError, TableStorageMissingError
 from cm_delta_dagster.operations.maintenance.publish import publish
 from tests.support.lake import Lake, broken_storage
 
@@ -22,8 +22,14 @@ def unpublished(lake: Lake, commits: int = 3) -> tuple[Table, list[str]]:
     return table, [f"{version:020d}.json" for version in range(1, commits + 1)]
 
 
+def ratified_content(lake: Lake, table: Table) -> bytes:
+    """Of the only commit that is not published."""
+    (commit,) = lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
+    return lake.memory.read(f"{table.location}/_delta_log/_staged_commits/{commit.file_name}")
+
+
+@pytest.mark.requirements("CM-P1", "CM-P2")
 def test_publish_copies_every_pending_commit_byte_for_byte(lake: Lake) -> None:
-    """CM-P1, CM-P2"""
     table, names = unpublished(lake)
     assert not lake.files(table, "_delta_log") & set(names)
     staged = {
@@ -37,16 +43,16 @@ def test_publish_copies_every_pending_commit_byte_for_byte(lake: Lake) -> None:
     assert table.snapshot().published_version == 3
 
 
+@pytest.mark.requirements("CM-P3")
 def test_publish_again_finds_nothing_to_do(lake: Lake) -> None:
-    """CM-P3"""
     table, _ = unpublished(lake)
     publish(table)
     assert publish(table).published == ()
     assert publish(table).published_version == 3
 
 
+@pytest.mark.requirements("CM-P2")
 def test_a_failing_publication_stops_those_after_it(lake: Lake) -> None:
-    """CM-P2"""
     table, names = unpublished(lake)
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{names[1]}")
     with pytest.raises(StorageError):
@@ -55,8 +61,9 @@ def test_a_failing_publication_stops_those_after_it(lake: Lake) -> None:
     assert lake.catalog.coordinator.get_ratified_commits(table.table_id).published_version == 1
 
 
+@pytest.mark.requirements("CM-P1", "CM-P2")
 def test_a_file_that_is_not_the_ratified_commit_stops_publication(lake: Lake) -> None:
-    """CM-P1, CM-P2: another client may have published later versions without a check of this one."""
+    """Another client may have published later versions without a check of this one."""
     table, names = unpublished(lake, commits=5)
     log = f"{table.location}/_delta_log"
     for commit in lake.catalog.coordinator.get_ratified_commits(table.table_id).commits:
@@ -68,8 +75,50 @@ def test_a_file_that_is_not_the_ratified_commit_stops_publication(lake: Lake) ->
     assert lake.reopened().table("main.test.t").snapshot().num_files == table.snapshot().num_files
 
 
+@pytest.mark.requirements("CM-P1", "CM-P3")
+@pytest.mark.parametrize("first", [0, 1, 60], ids=["empty", "a byte", "a part of a line"])
+def test_a_file_that_another_publisher_writes_is_waited_for(lake: Lake, first: int) -> None:
+    """DuckDB creates the file before it writes it: a reader sees a beginning of the ratified commit."""
+    table, (name,) = unpublished(lake, commits=1)
+    content, target = ratified_content(lake, table), f"{table.location}/_delta_log/{name}"
+    lake.memory.write_if_absent(target, content[:first])
+
+    def write_on(method: str, location: object) -> None:
+        if method == "read" and location == target:
+            size = len(lake.memory.read(target))
+            lake.memory.write(target, content[: size + len(content) // 3])
+
+    lake.store.fails_after = write_on
+    assert publish(table).published == (1,)
+    assert lake.memory.read(target) == content
+    assert [location for method, location in lake.store.calls if method == "read"].count(target) > 2
+
+
+@pytest.mark.requirements("CM-P1", "CM-P3")
+def test_a_file_that_stays_a_beginning_of_the_ratified_commit_stops_publication(lake: Lake) -> None:
+    table, (name,) = unpublished(lake, commits=1)
+    content, target = ratified_content(lake, table), f"{table.location}/_delta_log/{name}"
+    first = content[: content.index(b"\n") + 1]  # All of commitInfo: not a commit of another history.
+    lake.memory.write_if_absent(target, first)
+    with pytest.raises(CorruptLogError, match=f"the first {len(first)} of {len(content)} bytes of version 1"):
+        publish(table)
+    assert lake.memory.read(target) == first
+    assert lake.catalog.coordinator.get_ratified_commits(table.table_id).published_version == 0
+    assert table.snapshot().version == 1
+
+
+def test_a_file_that_differs_is_read_once(lake: Lake) -> None:
+    table, (name,) = unpublished(lake, commits=1)
+    target = f"{table.location}/_delta_log/{name}"
+    lake.memory.write_if_absent(target, ratified_content(lake, table) + b"{}")
+    lake.store.calls.clear()
+    with pytest.raises(CatalogBehindStorageError):
+        publish(table)
+    assert [location for method, location in lake.store.calls if method == "read"].count(target) == 1
+
+
+@pytest.mark.requirements("CM-P2", "CM-P3")
 def test_a_published_file_that_was_deleted_is_published_again(lake: Lake) -> None:
-    """CM-P2, CM-P3"""
     table, names = unpublished(lake, commits=5)
     log = f"{table.location}/_delta_log"
     for commit in lake.catalog.coordinator.get_ratified_commits(table.table_id).commits:
@@ -87,8 +136,8 @@ def test_publishing_needs_no_permission(lake: Lake) -> None:
     assert publish(table).published == (1,)
 
 
+@pytest.mark.requirements("CM-P5")
 def test_a_staged_file_that_another_publisher_cleaned_is_not_an_error(lake: Lake) -> None:
-    """CM-P5"""
     table, _ = unpublished(lake, commits=1)
     (commit,) = lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
     staged = f"{table.location}/_delta_log/_staged_commits/{commit.file_name}"
@@ -105,9 +154,10 @@ def test_a_staged_file_that_another_publisher_cleaned_is_not_an_error(lake: Lake
     assert publish(table).published_version == 1
 
 
+@pytest.mark.requirements("CM-P1", "CM-P3")
 @pytest.mark.parametrize("backlog", [0, 1])
 def test_a_foreign_file_under_the_name_of_a_commit_is_not_read_as_the_commit(lake: Lake, backlog: int) -> None:
-    """CM-P1, CM-P3: found by the publication right after the commit, and by a later one."""
+    """Found by the publication right after the commit, and by a later one."""
     table = lake.new_table()
     if backlog:
         lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}")

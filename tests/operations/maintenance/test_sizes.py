@@ -2,7 +2,8 @@
 
 import pytest
 
-from cm_delta_dagster.operations.maintenance.sizes import size_text, span_text
+from cm_delta_dagster.catalog.durations import span_text
+from cm_delta_dagster.operations.maintenance.sizes import size_text
 
 
 @pytest.mark.parametrize(

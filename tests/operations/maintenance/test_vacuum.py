@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
@@ -17,7 +17,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance import vacuum as vacuum_module
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vacuum
 from cm_delta_dagster.operations.tables import create
 from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
 from tests.support.lake import DAY_MS, Lake, broken_storage, vector
@@ -37,8 +37,8 @@ def age(lake: Lake, table: Table, path: str) -> None:
     lake.clock.now = now
 
 
+@pytest.mark.requirements("VAC-1", "VAC-4")
 def test_files_that_nothing_refers_to_are_deleted_once_they_are_old(lake: Lake, table: Table) -> None:
-    """VAC-1, VAC-4"""
     lake.append(table, "live.parquet")
     lake.put(table, "orphan.parquet")
     lake.put(table, "day=2026-01-01/orphan.parquet")
@@ -51,8 +51,8 @@ def test_files_that_nothing_refers_to_are_deleted_once_they_are_old(lake: Lake, 
     assert lake.data_files(table) == {"live.parquet", "young.parquet"}
 
 
+@pytest.mark.requirements("VAC-1", "VAC-6")
 def test_removed_files_are_kept_for_the_retention_and_then_deleted(lake: Lake, table: Table) -> None:
-    """VAC-1, VAC-6"""
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
     lake.clock.pass_days(30)
@@ -64,8 +64,8 @@ def test_removed_files_are_kept_for_the_retention_and_then_deleted(lake: Lake, t
     assert lake.data_files(table) == {"b.parquet"}
 
 
+@pytest.mark.requirements("VAC-5")
 def test_the_plan_lists_the_same_files_and_deletes_nothing(lake: Lake, table: Table) -> None:
-    """VAC-5"""
     lake.append(table, "live.parquet")
     lake.put(table, "b c.parquet")
     lake.put(table, "a.parquet")
@@ -76,20 +76,20 @@ def test_the_plan_lists_the_same_files_and_deletes_nothing(lake: Lake, table: Ta
     assert lake.data_files(table) == {"a.parquet", "b c.parquet", "live.parquet"}
 
 
+@pytest.mark.requirements("VAC-3", "VAC-6")
 def test_vacuum_commits_nothing_and_deletes_no_log_file(lake: Lake, table: Table) -> None:
-    """VAC-3, VAC-6"""
     lake.append(table, "live.parquet")
     lake.put(table, "_delta_log/_staged_commits/junk.json")
     lake.put(table, "_delta_log/junk.parquet")
     lake.clock.pass_days(100)
     lake.client.wait_for_background()
     before, version = lake.files(table), table.snapshot().version
-    vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF)
+    vacuum(table, retention_ms=0, force=True)
     assert (lake.files(table), table.snapshot().version) == (before, version)
 
 
+@pytest.mark.requirements("VAC-3")
 def test_hidden_files_are_kept_but_old_change_data_is_deleted(lake: Lake, table: Table) -> None:
-    """VAC-3"""
     for path in ("_SUCCESS", ".part.crc", "_temporary/x.parquet", ".hidden/x.parquet", "day=1/_x.parquet"):
         lake.put(table, path)
     lake.put(table, "_change_data/cdc.parquet")
@@ -97,10 +97,11 @@ def test_hidden_files_are_kept_but_old_change_data_is_deleted(lake: Lake, table:
     assert plan_vacuum(table).paths == ("_change_data/cdc.parquet",)
 
 
+@pytest.mark.requirements("VAC-1", "VAC-3", "VAC-7")
 def test_empty_objects_that_stand_for_directories_of_writes_are_deleted_once_they_are_old(
     lake: Lake, table: Table
 ) -> None:
-    """VAC-1, VAC-3, VAC-7: Spark's clients leave them. Other such objects may be a user's, and stay, as one with a file in it."""
+    """Spark's clients leave them. Other such objects may be a user's, and stay, as one with a file in it."""
     emptied, write = "delta.txn=0e/", "delta.txn=0f/"
     young, kept = f"{write}young/", ("notes/", "day=1/", "_delta_log/", "delta.txn=0f-mine/", "delta.txn=ab/full/")
     for path in (emptied, write, f"{write}day=1/", f"{write}_temporary/", *kept):
@@ -121,8 +122,8 @@ def test_empty_objects_that_stand_for_directories_of_writes_are_deleted_once_the
     assert left >= {young, write, *kept, f"{write}live.parquet"} and left.isdisjoint(deleted)
 
 
+@pytest.mark.requirements("VAC-7", "REC-14")
 def test_paths_that_need_encoding_are_recognised(lake: Lake, table: Table) -> None:
-    """VAC-7, REC-14"""
     lake.append(table, "day=a%2525/b%20c.parquet")
     lake.append(table, f"{table.location}/absolute%20one.parquet")
     lake.put(table, "absolute one.parquet")
@@ -130,8 +131,8 @@ def test_paths_that_need_encoding_are_recognised(lake: Lake, table: Table) -> No
     assert plan_vacuum(table).paths == ()
 
 
+@pytest.mark.requirements("VAC-7")
 def test_files_outside_of_the_table_are_never_deleted(lake: Lake, table: Table) -> None:
-    """VAC-7"""
     lake.memory.write(f"{table.location}-next/x.parquet", b"theirs")
     lake.memory.write("memory://lake/x.parquet", b"theirs")
     lake.clock.pass_days(8)
@@ -153,8 +154,8 @@ def test_files_of_a_table_below_the_table_are_never_deleted(lake: Lake, table: T
     }
 
 
+@pytest.mark.requirements("VAC-2")
 def test_deletion_vectors_of_live_and_of_recently_removed_files_are_kept(lake: Lake, table: Table) -> None:
-    """VAC-2"""
     old, live = vector(name="^-aqEH.-t@S}K{vb[*k^"), vector()
     for descriptor in (old, live):
         location = dv_location(table.location, descriptor)
@@ -170,8 +171,8 @@ def test_deletion_vectors_of_live_and_of_recently_removed_files_are_kept(lake: L
     assert [path.rpartition(".")[2] for path in plan_vacuum(table).paths] == ["parquet", "bin", "bin"]
 
 
+@pytest.mark.requirements("CM-R2")
 def test_files_of_unpublished_commits_are_kept(lake: Lake, table: Table) -> None:
-    """CM-R2"""
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
     lake.append(table, "a.parquet")
     lake.store.fails = lambda method, location: None
@@ -218,8 +219,9 @@ def test_a_commit_made_after_the_plan_protects_its_files(lake: Lake, table: Tabl
     assert lake.data_files(table) == {"back.parquet"}
 
 
+@pytest.mark.requirements("VAC-6")
 def test_tombstones_dropped_by_a_checkpoint_protect_a_longer_retention(lake: Lake) -> None:
-    """VAC-6: when the checkpoint was written, the retention of the table was shorter than that of this run."""
+    """When the checkpoint was written, the retention of the table was shorter than that of this run."""
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     table = lake.new_table(properties={"delta.deletedFileRetentionDuration": "interval 1 days"})
     lake.append(table, "a.parquet")
@@ -233,14 +235,14 @@ def test_tombstones_dropped_by_a_checkpoint_protect_a_longer_retention(lake: Lak
     assert plan_vacuum(fresh).paths == ("a.parquet",)
 
 
+@pytest.mark.requirements("VAC-5")
 def test_a_retention_below_that_of_the_table_is_refused(lake: Lake, table: Table) -> None:
-    """VAC-5"""
     lake.put(table, "orphan.parquet")
     lake.clock.pass_days(1)
     with pytest.raises(RetentionTooShortError, match="7 days"):
         vacuum(table, retention_ms=DAY_MS // 2)
     assert lake.data_files(table) == {"orphan.parquet"}
-    assert vacuum(table, retention_ms=DAY_MS // 2, retention_check=RetentionCheck.OFF).num_files == 1
+    assert vacuum(table, retention_ms=DAY_MS // 2, force=True).num_files == 1
 
 
 @pytest.mark.parametrize("retention", [0, 7, 1.5, "7 days", True, datetime.timedelta(microseconds=-1)])
@@ -251,17 +253,17 @@ def test_a_retention_that_is_not_a_timedelta_is_refused(lake: Lake, table: Table
     handle = Connection(lake.client).table(str(table.identifier))
     for verb in (handle.plan_vacuum, handle.vacuum):
         with pytest.raises(InvalidArgumentError, match=r"retention is .*timedelta"):
-            verb(retention, retention_check=RetentionCheck.OFF)
+            verb(retention, force=True)
     for argument in ("retention", "abandoned_after"):
         with pytest.raises(InvalidArgumentError, match=rf"{argument} is .*timedelta"):
-            Connection(lake.client).plan_purge(**{argument: retention})
-    assert handle.plan_vacuum(datetime.timedelta(0), retention_check=RetentionCheck.OFF).paths == ("orphan.parquet",)
+            Connection(lake.client).maintenance.plan_purge(**{argument: retention})
+    assert handle.plan_vacuum(datetime.timedelta(0), force=True).paths == ("orphan.parquet",)
 
 
 @pytest.mark.parametrize("retention", [0.5, "0", True])
 def test_a_retention_that_is_not_in_milliseconds_is_refused(table: Table, retention: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="retention_ms"):
-        vacuum(table, retention_ms=retention, retention_check=RetentionCheck.OFF)
+        vacuum(table, retention_ms=retention, force=True)
 
 
 def test_a_retention_of_zero_is_logged_as_a_warning(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,11 +288,11 @@ def test_a_retention_of_zero_is_logged_as_a_warning(lake: Lake, caplog: pytest.L
 
 def test_a_negative_retention_is_refused_even_without_the_check(lake: Lake, table: Table) -> None:
     with pytest.raises(InvalidArgumentError):
-        vacuum(table, retention_ms=-1, retention_check=RetentionCheck.OFF)
+        vacuum(table, retention_ms=-1, force=True)
 
 
+@pytest.mark.requirements("VPC-2")
 def test_an_unsupported_writer_feature_stops_vacuum_before_the_listing(lake: Lake, table: Table) -> None:
-    """VPC-2"""
     commit = f"{table.location}/_delta_log/{0:020d}.json"
     text = lake.memory.read(commit).decode().replace('"inCommitTimestamp",', '"inCommitTimestamp","unheardOf",')
     lake.replace_commit(table, 0, text.encode())

@@ -37,7 +37,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     lake.allow(MaintenanceKind.TABLE_PURGE)
     yield lake
-    lake.client.close()
+    lake.close()
 
 
 def put(path: Path, *, size: int = 10) -> Path:
@@ -103,8 +103,9 @@ SPELLINGS: dict[str, Spell] = {
 }
 
 
+@pytest.mark.requirements("VAC-7")
 def test_a_file_that_a_clone_names_in_any_spelling_is_kept(lake: Lake, tmp_path: Path) -> None:
-    """VAC-7. What no log names is deleted, also beside such a file."""
+    """What no log names is deleted, also beside such a file."""
     root = tmp_path / "vol" / "orders"
     names = {spelling: f"d=a b/{number:02d} é.parquet" for number, spelling in enumerate(SPELLINGS)}
     for name in names.values():
@@ -118,13 +119,14 @@ def test_a_file_that_a_clone_names_in_any_spelling_is_kept(lake: Lake, tmp_path:
     assert [text for text, name in names.items() if not (root / name).exists()] == []
 
 
+@pytest.mark.requirements("VAC-7")
 @pytest.mark.parametrize(
     ("of_table", "of_clone"), [("vol", "lake"), ("lake", "vol"), ("lake", "lake"), ("lake", "again")]
 )
 def test_the_catalog_knows_a_clone_that_names_its_source_through_a_link(
     lake: Lake, tmp_path: Path, of_table: str, of_clone: str
 ) -> None:
-    """VAC-7: vacuum keeps the file, and the source is not released. Also if the table itself was adopted through the link."""
+    """Vacuum keeps the file, and the source is not released. Also if the table itself was adopted through the link."""
     file = put(tmp_path / "vol" / "orders" / "part-0.parquet")
     for name in ("lake", "again"):
         link(tmp_path / name, tmp_path / "vol")
@@ -199,10 +201,11 @@ def test_vacuum_is_refused_if_a_table_could_not_be_read_when_the_source_was_adop
     assert vacuum(orders).num_files == 0 and file.exists()
 
 
+@pytest.mark.requirements("VAC-7")
 def test_a_table_that_names_files_of_another_through_links_below_itself_is_its_clone(
     lake: Lake, tmp_path: Path
 ) -> None:
-    """VAC-7: by relative paths, through links to a directory, to a file, and to another link."""
+    """By relative paths, through links to a directory, to a file, and to another link."""
     root, clone = tmp_path / "vol" / "b", tmp_path / "vol" / "a"
     for name in ("day=1/x", "y", "d/z", "orphan"):
         put(root / f"{name}.parquet")
@@ -259,8 +262,9 @@ def test_a_managed_table_is_not_purged_while_a_clone_names_its_files_through_a_l
     assert (through / "part-0.parquet").exists()
 
 
+@pytest.mark.requirements("VAC-7")
 def test_a_table_that_names_its_own_files_through_links_keeps_them(lake: Lake, tmp_path: Path) -> None:
-    """VAC-7: by absolute paths through a link outside of it, and by links below it to its own directories and files."""
+    """By absolute paths through a link outside of it, and by links below it to its own directories and files."""
     root = tmp_path / "vol" / "t"
     link(tmp_path / "lake", tmp_path / "vol")
     link(root / "d=2", root / "d=1")
@@ -282,8 +286,9 @@ def test_a_table_that_names_its_own_files_through_links_keeps_them(lake: Lake, t
     assert not [found for found in doctor(table).findings if "missing" in found.message]
 
 
+@pytest.mark.requirements("VAC-7")
 def test_links_below_a_table_are_not_followed_and_stay(lake: Lake, tmp_path: Path) -> None:
-    """VAC-7: to directories and files elsewhere, to nothing, and to themselves."""
+    """To directories and files elsewhere, to nothing, and to themselves."""
     root, elsewhere = tmp_path / "t", tmp_path / "elsewhere"
     theirs = [put(elsewhere / "theirs.parquet"), put(elsewhere / "d=1" / "theirs.parquet")]
     links = [

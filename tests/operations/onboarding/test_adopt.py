@@ -51,8 +51,9 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path)
 
 
+@pytest.mark.requirements("CM-2", "TF-11", "ICT-6")
 def test_a_path_table_becomes_managed_by_one_commit_without_touching_files(lake: Lake) -> None:
-    """CM-2, TF-11, ICT-6: protocol heading "Catalog-managed tables"."""
+    """Protocol heading "Catalog-managed tables"."""
     location = path_table(lake)
     before = objects(lake)
     path = open_path_table(lake.client.stores, location).snapshot()
@@ -222,8 +223,9 @@ def test_what_cannot_be_adopted_is_refused_and_nothing_changes(
     assert objects(lake) == before and lake.client.registry.list_tables() == names
 
 
+@pytest.mark.requirements("CM-C5")
 def test_a_commit_of_another_writer_comes_first(lake: Lake) -> None:
-    """CM-C5: of two who create the file of a version one succeeds."""
+    """Of two who create the file of a version one succeeds."""
     location = path_table(lake)
 
     def overtake(method: str, argument: object) -> None:
@@ -292,12 +294,12 @@ def test_a_symbolic_link_does_not_hide_that_locations_overlap(tmp_path: Path) ->
     link = tmp_path / "link"
     link.symlink_to(outer)
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
-        lake.adopt(str(inner), "main.test.inner")
+        lake.onboarding.adopt(str(inner), "main.test.inner")
         deltalake.write_deltalake(str(outer), pa.table({"id": [1]}))
         before = sorted(outer.rglob("*"))
         for path in (outer, link):
             with pytest.raises(RecoveryError, match="overlaps"):
-                lake.adopt(str(path), "main.test.outer")
+                lake.onboarding.adopt(str(path), "main.test.outer")
         assert sorted(outer.rglob("*")) == before and lake.tables() == ("main.test.inner",)
 
 
@@ -308,7 +310,7 @@ def test_a_table_that_is_registered_through_a_link_overlaps_its_real_path(tmp_pa
     deltalake.write_deltalake(str(real / "t"), pa.table({"id": [1]}))
     deltalake.write_deltalake(str(tmp_path / "real2"), pa.table({"id": [1]}))
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
-        lake.adopt(str(link / "t"), "main.test.t")
+        lake.onboarding.adopt(str(link / "t"), "main.test.t")
         deltalake.write_deltalake(str(real), pa.table({"id": [1]}))
         before = sorted(real.rglob("*"))
         for path, why in (
@@ -316,11 +318,11 @@ def test_a_table_that_is_registered_through_a_link_overlaps_its_real_path(tmp_pa
             (real, f"overlaps .* file://{link}/t of main"),
         ):
             with pytest.raises(RecoveryError, match=why):
-                lake.adopt(str(path), "main.test.other")
+                lake.onboarding.adopt(str(path), "main.test.other")
         with pytest.raises(InvalidArgumentError, match="cannot be exported"):
-            lake.export("main.test.t", str(real / "t"))
+            lake.onboarding.export("main.test.t", str(real / "t"))
         assert sorted(real.rglob("*")) == before and lake.tables() == ("main.test.t",)
-        lake.adopt(str(tmp_path / "real2"), "main.test.beside")
+        lake.onboarding.adopt(str(tmp_path / "real2"), "main.test.beside")
 
 
 def test_spellings_of_a_local_path_are_one_location(tmp_path: Path) -> None:
@@ -332,8 +334,8 @@ def test_spellings_of_a_local_path_are_one_location(tmp_path: Path) -> None:
         absolute_location(" ")
 
 
+@pytest.mark.requirements("ICT-6")
 def test_a_table_with_in_commit_timestamps_keeps_when_they_were_enabled(lake: Lake) -> None:
-    """ICT-6"""
     first = protocol("inCommitTimestamp", "appendOnly", reader=1)
     location = "memory://lake/outside/timed"
     lake.clock.now += 1000
@@ -348,8 +350,8 @@ def test_a_table_with_in_commit_timestamps_keeps_when_they_were_enabled(lake: La
     assert snapshot.timestamp_ms > at
 
 
+@pytest.mark.requirements("CM-R5")
 def test_files_of_a_writer_that_ignores_the_protocol_are_found_and_never_read(lake: Lake) -> None:
-    """CM-R5"""
     location = path_table(lake)
     adopt(lake.client, location=location, identifier=NAME)
     put_commit(lake, location, 3, put_file(lake, location, "c.parquet"))
@@ -366,8 +368,9 @@ def test_files_of_a_writer_that_ignores_the_protocol_are_found_and_never_read(la
     assert (left.version, left.commit_policy, left.num_files) == (2, mode, 2)
 
 
+@pytest.mark.requirements("CM-R5")
 def test_a_foreign_commit_does_not_become_one_by_a_change_of_the_commit_mode(lake: Lake) -> None:
-    """CM-R5: a well-formed file that no client of the catalog committed."""
+    """A well-formed file that no client of the catalog committed."""
     location = path_table(lake)
     table = adopt(lake.client, location=location, identifier=NAME)
     data = lake.memory.read(f"{location}/_delta_log/{2:020d}.json").splitlines()[0]
@@ -400,8 +403,9 @@ def test_an_adopted_table_stays_external_after_the_catalog_is_lost(lake: Lake, t
     client.close()
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_an_adopted_table_keeps_its_id_if_an_older_version_is_restored(lake: Lake, tmp_path: Path) -> None:
-    """RESTORE-3: a version before the adoption has no id, without which a lost catalog cannot be recovered."""
+    """A version before the adoption has no id, without which a lost catalog cannot be recovered."""
     table = adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
     restore(table, version=0)
     assert table.snapshot().num_files == 1 and doctor(table).healthy

@@ -23,7 +23,8 @@ root, reports = sys.argv[1], []
 with connect(f"sqlite:///{root}/catalog.db", warehouse=f"{root}/warehouse") as lake:
     lake.tables()
     before = peak_mb()
-    table = lake.adopt(f"{root}/raw", "main.test.t", partition_by={"day": "date"}, progress=lambda *done: reports.append(done))
+    days, report = {"day": "date"}, lambda *done: reports.append(done)
+    table = lake.onboarding.adopt(f"{root}/raw", "main.test.t", partition_by=days, progress=report)
     print(json.dumps({"grown_mb": peak_mb() - before, "files": table.snapshot().num_files, "reports": reports}))
 """
 

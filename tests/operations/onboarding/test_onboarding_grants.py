@@ -39,14 +39,14 @@ def test_adoption_without_the_privilege_leaves_the_table_to_its_path(
     location = path_table(tmp_path / "raw")
     before = files(location)
     with connected("ana") as ana, connected("bob") as bob:
-        ana.enable_grants()
-        for act in (bob.plan_adopt, bob.adopt):
+        ana.access.enable_grants()
+        for act in (bob.onboarding.plan_adopt, bob.onboarding.adopt):
             with pytest.raises(OperationRefusedError, match="does not have the privilege alter"):
                 act(str(location), NAME)
             assert files(location) == before
-        ana.grant("alter", "main.sales", to="bob")
-        assert bob.adopt(str(location), NAME).version() == 1
-        assert ana.owner(NAME) == "bob"
+        ana.access.grant("alter", "main.sales", to="bob")
+        assert bob.onboarding.adopt(str(location), NAME).version() == 1
+        assert ana.access.owner(NAME) == "bob"
 
 
 def test_an_owner_releases_a_table_while_grants_are_enforced(
@@ -54,17 +54,17 @@ def test_an_owner_releases_a_table_while_grants_are_enforced(
 ) -> None:
     location = path_table(tmp_path / "raw")
     with connected("ana") as ana, connected("bob") as bob:
-        ana.adopt(str(location), NAME)
-        ana.enable_grants()
-        ana.grant(["alter", "modify", "maintain"], NAME, to="bob")
+        ana.onboarding.adopt(str(location), NAME)
+        ana.access.enable_grants()
+        ana.access.grant(["alter", "modify", "maintain"], NAME, to="bob")
         before = files(location)
-        for act in (bob.plan_release, bob.release):
+        for act in (bob.onboarding.plan_release, bob.onboarding.release):
             with pytest.raises(OperationRefusedError, match="does not have the privilege own"):
                 act(NAME)
             assert files(location) == before
-        assert ana.release(NAME).version == 2
+        assert ana.onboarding.release(NAME).version == 2
         assert deltalake.DeltaTable(str(location)).to_pyarrow_table()["id"].to_pylist() == [1, 2]
-        assert ana.whoami().grants_enabled and ana.tables() == ()
+        assert ana.access.whoami().grants_enabled and ana.tables() == ()
 
 
 @pytest.mark.postgres
@@ -79,5 +79,5 @@ def test_a_role_that_may_only_read_adopts_nothing(postgres_url: str, tmp_path: P
             connection.execute(sa.text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}"))
         reader = connect(url_as(postgres_url, role), warehouse=f"{tmp_path}/warehouse")
         with reader, pytest.raises(PermissionDeniedError):
-            reader.adopt(str(location), NAME)
+            reader.onboarding.adopt(str(location), NAME)
     assert files(location) == before

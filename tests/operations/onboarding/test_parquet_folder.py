@@ -25,6 +25,7 @@ from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explai
 from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
 from cm_delta_dagster.operations.onboarding.release import release
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.schema.types import data_type_text
 from tests.operations.onboarding.worlds import NAME, objects
 from tests.support.lake import Lake
@@ -50,8 +51,9 @@ def longs(*values: int | None) -> pa.Array:
     return pa.array(values, pa.int64())
 
 
+@pytest.mark.requirements("CM-2")
 def test_a_plain_folder_becomes_a_table_without_touching_files(lake: Lake) -> None:
-    """CM-2, STAT-1: protocol heading "Per-file Statistics"."""
+    """Protocol heading "Per-file Statistics"."""
     put(lake, "a.parquet", id=longs(1, 2, None), text=["x", "y", "z"])
     put(lake, "deep/b c%20.parquet", id=longs(7), more=pa.array([1.5]))
     lake.memory.write(f"{ROOT}/_SUCCESS", b"")
@@ -64,7 +66,7 @@ def test_a_plain_folder_becomes_a_table_without_touching_files(lake: Lake) -> No
     assert "version 0 names 2 Parquet files" in next(iter(explain(plan)))
     table = adopt(lake.client, location=ROOT, identifier=NAME)
     assert {name: data for name, data in objects(lake).items() if "_delta_log" not in name} == before
-    rows = read_arrow(table).sort_by("id").to_pylist()
+    rows = read_arrow(open_scan(table)).sort_by("id").to_pylist()
     assert [(row["id"], row["text"], row["more"]) for row in rows] == [
         (1, "x", None),
         (2, "y", None),
@@ -80,14 +82,15 @@ def test_a_plain_folder_becomes_a_table_without_touching_files(lake: Lake) -> No
     assert release(lake.client, identifier=NAME).version > 0
 
 
+@pytest.mark.requirements("PART-1")
 def test_hive_partitions_give_values_of_the_declared_types(lake: Lake) -> None:
-    """PART-1: protocol heading "Partition Value Serialization"."""
+    """Protocol heading "Partition Value Serialization"."""
     put(lake, "day=2024-05-01/country=de/a.parquet", id=longs(1), country=["ignored"])
     put(lake, "day=2024-05-02/country=a%2Fb/b.parquet", id=longs(2))
     put(lake, "day=__HIVE_DEFAULT_PARTITION__/country=us/c.parquet", id=longs(3))
     table = adopt(lake.client, location=ROOT, identifier=NAME, folder=BY_DAY)
     assert table.snapshot().partition_columns == ("day", "country")
-    rows = {row["id"]: (row["day"], row["country"]) for row in read_arrow(table).to_pylist()}
+    rows = {row["id"]: (row["day"], row["country"]) for row in read_arrow(open_scan(table)).to_pylist()}
     assert rows == {
         1: (datetime.date(2024, 5, 1), "de"),
         2: (datetime.date(2024, 5, 2), "a/b"),
@@ -241,12 +244,14 @@ def test_a_link_whose_files_a_listing_leaves_out_is_refused(target: str, tmp_pat
     link = folder / "sub" / "more"
     link.symlink_to(tmp_path / target)
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
-        for act in (lake.plan_adopt, lake.adopt):
+        for act in (lake.onboarding.plan_adopt, lake.onboarding.adopt):
             with pytest.raises(InvalidArgumentError, match="sub/more is a symbolic link"):
                 act(str(folder), NAME)
         assert not (folder / "_delta_log").exists()
         link.unlink()
-        assert lake.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1], "a link to a file is read"
+        assert lake.onboarding.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1], (
+            "a link to a file is read"
+        )
 
 
 def test_a_link_to_another_file_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -260,9 +265,9 @@ def test_a_link_to_another_file_of_the_folder_is_refused(tmp_path: Path) -> None
     (folder / "c.parquet").symlink_to(folder / "_hidden" / "c.parquet")
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
         with pytest.raises(InvalidArgumentError, match=r"b\.parquet is a symbolic link to a\.parquet"):
-            lake.adopt(str(folder), NAME)
+            lake.onboarding.adopt(str(folder), NAME)
         link.unlink()
-        assert lake.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1]
+        assert lake.onboarding.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -298,4 +303,4 @@ def test_a_log_that_another_writer_creates_first_is_adopted_instead(lake: Lake) 
 
     lake.store.fails = overtake
     table = adopt(lake.client, location=ROOT, identifier=NAME)
-    assert table.snapshot().version > 1 and read_arrow(table)["id"].to_pylist() == [1]
+    assert table.snapshot().version > 1 and read_arrow(open_scan(table))["id"].to_pylist() == [1]

@@ -25,6 +25,8 @@ from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.export import explain as explain_export
 from cm_delta_dagster.operations.onboarding.export import export, plan_export
 from cm_delta_dagster.operations.onboarding.release import explain, plan_release, release
+from cm_delta_dagster.operations.tables.alter import alter_table
+from cm_delta_dagster.operations.tables.alterations import EnableFeature
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.storage.stores import Stores
@@ -41,9 +43,9 @@ def paths(lake: Lake, location: str) -> set[str]:
     return set(open_path_table(lake.client.stores, location).snapshot().files["path"].to_pylist())
 
 
+@pytest.mark.requirements("CM-8", "CM-P1")
 @pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
 def test_a_released_table_is_one_of_its_path(lake: Lake, mode: str) -> None:
-    """CM-8, CM-P1"""
     table = lake.new_table("t")
     set_commit_policy(table, CommitPolicy.parse(mode))
     for _ in range(3):
@@ -68,8 +70,18 @@ def test_a_released_table_is_one_of_its_path(lake: Lake, mode: str) -> None:
     assert [entry.version for entry in lake.sql_catalog.feed.feed(after=0, limit=20)][-1] == result.version
 
 
+@pytest.mark.requirements("MTX-5")
+def test_a_released_table_does_not_list_a_feature_that_needs_a_catalog(lake: Lake) -> None:
+    table = lake.new_table("t")
+    alter_table(table, EnableFeature("multiTableTransaction-dev"))
+    release(lake.client, identifier="main.test.t")
+    protocol = open_path_table(lake.client.stores, table.location).snapshot().protocol
+    assert {"catalogManaged", "multiTableTransaction-dev"}.isdisjoint(protocol.writer_features or ())
+
+
+@pytest.mark.requirements("TT-1")
 def test_versions_before_the_release_are_read_by_path(lake: Lake) -> None:
-    """TT-1: all of them are published. While a catalog manages the table, or again, none is."""
+    """All of them are published. While a catalog manages the table, or again, none is."""
     table = lake.new_table("t")
     for _ in range(3):
         lake.append(table)
@@ -105,8 +117,8 @@ def test_a_released_table_is_written_by_path_and_adopted_again(lake: Lake) -> No
     assert release(lake.reopened(), identifier=NAME).location == location
 
 
+@pytest.mark.requirements("OCC-9")
 def test_a_release_that_loses_against_a_change_of_the_schema_keeps_the_commit_mode(lake: Lake) -> None:
-    """OCC-9"""
     lake.new_table("t")
     other = lake.reopened().table("main.test.t")
 

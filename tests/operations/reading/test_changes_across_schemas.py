@@ -13,9 +13,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.errors import SchemaMismatchError
-from cm_delta_dagster.operations.reading.change_query import ChangeRange, find_changes_of_one_schema
+from cm_delta_dagster.operations.reading.change_query import (
+    ChangeRange,
+    ChangeScan,
+    find_changes_of_one_schema,
+    open_changes,
+)
 from cm_delta_dagster.operations.reading.read_changes import read_changes
-from cm_delta_dagster.operations.reading.read_changes_arrow import change_batches, read_changes_arrow
+from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
 from tests.support.foreign import ForeignTable, array, mapped, mapping, struct, with_id
 from tests.support.foreign import field as plain
 
@@ -333,11 +338,12 @@ def tuples(changes: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: (row[-1], row[-2] == "update_postimage"))
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 @pytest.mark.parametrize("name", CASES)
 def test_rows_before_a_change_of_the_schema_are_mapped_to_the_newest_one(tmp_path: Path, name: str) -> None:
-    """CDF-6, COLMAP-15: column mapping identifies each column."""
+    """Column mapping identifies each column."""
     case = CASES[name]
-    changes = read_changes_arrow(case.make(tmp_path / "t").open(), ChangeRange(starting_version=1))
+    changes = read_changes_arrow(open_changes(case.make(tmp_path / "t").open(), ChangeRange(starting_version=1)))
     assert tuple(changes.schema.names[:-3]) == case.names
     assert tuples(changes) == list(case.rows)
 
@@ -345,12 +351,12 @@ def test_rows_before_a_change_of_the_schema_are_mapped_to_the_newest_one(tmp_pat
 QUICK = ("a renamed and widened partition column", "fields of structs in a map, one of them widened and one new")
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 @pytest.mark.parametrize("names", [QUICK, pytest.param(tuple(CASES), marks=pytest.mark.slow)], ids=["few", "all"])
 def test_spark_maps_the_rows_as_arrow_does(tmp_path: Path, spark: SparkSession, names: Sequence[str]) -> None:
-    """CDF-6, COLMAP-15."""
     for number, name in enumerate(names):
         table = CASES[name].make(tmp_path / str(number)).open()
-        frame = read_changes(table, ChangeRange(starting_version=1), spark=spark)
+        frame = read_changes(open_changes(table, ChangeRange(starting_version=1)), spark=spark)
         found = frame.toArrow()
         assert tuple(found.schema.names[:-3]) == CASES[name].names, name
         assert tuples(found) == list(CASES[name].rows), name
@@ -453,6 +459,7 @@ MAPPING_REMOVED = Case(
 )
 
 
+@pytest.mark.requirements("CDF-6")
 @pytest.mark.parametrize(
     ("case", "reason", "pieces"),
     [
@@ -465,23 +472,27 @@ MAPPING_REMOVED = Case(
 def test_a_range_ends_where_a_schema_cannot_represent_the_rows_before_it(
     tmp_path: Path, case: Case, reason: str, pieces: list[tuple[int, int | None]]
 ) -> None:
-    """CDF-6: read piece by piece, each with its own schema, no change is missed or repeated."""
+    """Read piece by piece, each with its own schema, no change is missed or repeated."""
     table = case.make(tmp_path / "t").open()
     with pytest.raises(SchemaMismatchError, match=f"before version 2 .*{reason}.*and those from it on, separately"):
-        read_changes_arrow(table, ChangeRange(starting_version=1))
+        read_changes_arrow(open_changes(table, ChangeRange(starting_version=1)))
     read = []
     for start, end in pieces:
         changes = find_changes_of_one_schema(table, ChangeRange(starting_version=start))
         assert (None if changes.stopped_before is None else changes.stopped_before.version) == end
-        read += change_batches(table, changes).read_all().to_pylist()
+        read += read_change_batches(ChangeScan(table=table, changes=changes)).read_all().to_pylist()
         if end is not None:
-            whole = read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end - 1))
-            assert whole.to_pylist() == change_batches(table, changes).read_all().to_pylist()
+            whole = read_changes_arrow(open_changes(table, ChangeRange(starting_version=start, ending_version=end - 1)))
+            assert (
+                whole.to_pylist()
+                == read_change_batches(ChangeScan(table=table, changes=changes)).read_all().to_pylist()
+            )
     ids = [(row["id"], row["_change_type"]) for row in read]
     assert [number for number, kind in ids if kind == "insert"] == sorted({number for number, _ in ids})
     assert sum(kind == "delete" for _, kind in ids) == (case is not ADDED_AGAIN)
 
 
+@pytest.mark.requirements("CDF-6")
 @pytest.mark.parametrize(
     ("case", "before", "reason", "after"),
     [
@@ -493,12 +504,12 @@ def test_a_range_ends_where_a_schema_cannot_represent_the_rows_before_it(
 def test_deleted_rows_that_the_schema_of_their_commit_cannot_represent_are_refused(
     tmp_path: Path, case: Case, before: object, reason: str, after: str
 ) -> None:
-    """CDF-6: the versions before and after that commit can be read."""
+    """The versions before and after that commit can be read."""
     table = case.make(tmp_path / "t").open()
-    first = read_changes_arrow(table, ChangeRange(starting_version=1, ending_version=1))
+    first = read_changes_arrow(open_changes(table, ChangeRange(starting_version=1, ending_version=1)))
     assert first["a"].to_pylist() == [before]
     changes = find_changes_of_one_schema(table, ChangeRange(starting_version=1))
     assert changes.stopped_before is not None and changes.stopped_before.version == 2
     with pytest.raises(SchemaMismatchError, match=rf"version 2 of .*{reason}.*changes from version 3 on"):
-        read_changes_arrow(table, ChangeRange(starting_version=2))
-    assert read_changes_arrow(table, ChangeRange(starting_version=3))["a"].to_pylist() == [after]
+        read_changes_arrow(open_changes(table, ChangeRange(starting_version=2)))
+    assert read_changes_arrow(open_changes(table, ChangeRange(starting_version=3)))["a"].to_pylist() == [after]

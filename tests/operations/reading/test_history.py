@@ -7,8 +7,8 @@ from cm_delta_dagster.operations.reading.history import history
 from tests.support.lake import Lake, broken_storage
 
 
+@pytest.mark.requirements("HIST-1", "HIST-3")
 def test_history_lists_commits_newest_first(lake: Lake) -> None:
-    """HIST-1, HIST-3"""
     table = lake.new_table()
     lake.append(table)
     committed = lake.append(table)
@@ -18,8 +18,8 @@ def test_history_lists_commits_newest_first(lake: Lake) -> None:
     assert [entry.commit_info.operation for entry in entries if entry.commit_info] == ["WRITE", "WRITE", "CREATE TABLE"]
 
 
+@pytest.mark.requirements("HIST-1")
 def test_history_can_be_limited(lake: Lake) -> None:
-    """HIST-1"""
     table = lake.new_table()
     lake.append(table)
     assert [entry.version for entry in history(table, limit=1)] == [1]
@@ -28,8 +28,8 @@ def test_history_can_be_limited(lake: Lake) -> None:
         history(table, limit=-1)
 
 
+@pytest.mark.requirements("HIST-3", "CM-R9")
 def test_history_includes_ratified_commits_that_are_not_published(lake: Lake) -> None:
-    """HIST-3, CM-R9"""
     table = lake.new_table()
     lake.store.fails = broken_storage("write_if_absent", "_delta_log/00000000000000000001.json")
     lake.append(table)

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.api.connection.connect import connect
+from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.spark.read import file_index
 from tests.support.cast_cases import CAST_CASES, ZONE
@@ -37,11 +38,12 @@ def _foreign(root: Path) -> ForeignTable:
     return ForeignTable(root, field("row", "long"), *fields, partitions=list(_COLUMNS))
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "PART-5", "PART-6")
 @pytest.mark.parametrize("with_file_index", [True, False])
 def test_partition_values_of_other_writers_are_read_as_delta_spark_reads_them(
     lake: Connection, tmp_path: Path, spark: SparkSession, with_file_index: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PART-3, PART-4, PART-5, PART-6: through Spark and through Arrow."""
+    """Through Spark and through Arrow."""
     if not with_file_index:
         monkeypatch.setitem(file_index._indexes, spark.sparkContext._gateway, None)
     table = _foreign(tmp_path / "t")
@@ -74,8 +76,9 @@ def test_partition_values_of_other_writers_are_read_as_delta_spark_reads_them(
             assert shown == {**wanted, "b": str(int(wanted["b"] == "true"))}
 
 
+@pytest.mark.requirements("PART-4")
 def test_a_value_that_delta_spark_reads_as_null_is_refused(lake: Connection, tmp_path: Path) -> None:
-    """PART-4: NULL would be another partition than the writer meant."""
+    """NULL would be another partition than the writer meant."""
     table = _foreign(tmp_path / "t")
     values = {**dict.fromkeys(_COLUMNS), "d": "2024-13-01"}
     table.add("f.parquet", pa.table({"row": [1]}), values=values, stats={"numRecords": 1})

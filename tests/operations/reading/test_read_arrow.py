@@ -15,6 +15,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError, VersionNotFoundError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow, read_batches
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -44,57 +45,59 @@ def _sorted(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(table.to_pylist(), key=repr)
 
 
+@pytest.mark.requirements("TT-1")
 def test_a_table_of_another_writer_is_read_as_that_writer_reads_it(table: PathTable, tmp_path: Path) -> None:
-    """TT-1: the latest version, and each one before."""
+    """The latest version, and each one before."""
     for version in (None, 0, 1, 2):
         theirs = DeltaTable(tmp_path / "t", version=version).to_pyarrow_table()
-        assert _sorted(read_arrow(table, version=version)) == _sorted(theirs)
+        assert _sorted(read_arrow(open_scan(table, version=version))) == _sorted(theirs)
     with pytest.raises(VersionNotFoundError):
-        read_arrow(table, version=3)
+        read_arrow(open_scan(table, version=3))
     with pytest.raises(InvalidArgumentError, match="True"):
-        read_arrow(table, version=True)
+        read_arrow(open_scan(table, version=True))
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_columns_and_conditions_are_applied(table: PathTable) -> None:
-    """SKIP-1: the condition need not be about returned columns."""
-    found = read_arrow(table, columns=["X", "p"], where="id BETWEEN 10 AND 12 AND p <> '1'")
+    """The condition need not be about returned columns."""
+    found = read_arrow(open_scan(table, columns=["X", "p"], where="id BETWEEN 10 AND 12 AND p <> '1'"))
     assert _sorted(found) == [{"x": 5.5, "p": "2"}, {"x": 6.0, "p": "0"}]
-    assert read_arrow(table, columns=["id"], where="p = '1' OR x > 149").num_rows == 101
+    assert read_arrow(open_scan(table, columns=["id"], where="p = '1' OR x > 149")).num_rows == 101
 
 
 def test_what_arrow_cannot_evaluate_is_refused_with_the_name_of_the_table(table: PathTable) -> None:
     with pytest.raises(InvalidArgumentError, match=r"length\(p\)") as caught:
-        read_arrow(table, where="length(p) = 1")
+        read_arrow(open_scan(table, where="length(p) = 1"))
     assert str(table.identifier) in str(caught.value)
 
 
+@pytest.mark.requirements("ROWTRK-16")
 def test_row_ids_of_a_table_without_them_are_refused(table: PathTable) -> None:
-    """ROWTRK-16."""
     with pytest.raises(InvalidArgumentError, match="rowTracking"):
-        read_arrow(table, columns=["id", "_row_id"])
+        read_arrow(open_scan(table, columns=["id", "_row_id"]))
 
 
 def test_a_missing_file_is_an_error_of_the_stream_too(table: PathTable, tmp_path: Path) -> None:
     lost = next(path for path in sorted((tmp_path / "t").rglob("*.parquet")))
     lost.unlink()
     with pytest.raises(ObjectNotFoundError, match=lost.name):
-        read_arrow(table)
-    stream = read_batches(table)
+        read_arrow(open_scan(table))
+    stream = read_batches(open_scan(table))
     with pytest.raises(ObjectNotFoundError, match=rf"{table.identifier} version 2: .*{lost.name}"):
         stream.read_all()
 
 
 def test_polars_takes_the_result_as_it_is(table: PathTable) -> None:
     polars = pytest.importorskip("polars")
-    frame = polars.from_arrow(read_arrow(table))
+    frame = polars.from_arrow(read_arrow(open_scan(table)))
     assert (frame.shape, frame["id"].sum()) == ((300, 3), sum(range(300)))
-    assert polars.DataFrame(read_batches(table)).shape == (300, 3)
+    assert polars.DataFrame(read_batches(open_scan(table))).shape == (300, 3)
 
 
 def test_duckdb_takes_the_result_as_it_is(table: PathTable) -> None:
     duckdb = pytest.importorskip("duckdb")
-    rows = read_arrow(table)
-    stream = read_batches(table, columns=["id"])
+    rows = read_arrow(open_scan(table))
+    stream = read_batches(open_scan(table, columns=["id"]))
     with duckdb.connect() as connection:
         connection.register("rows", rows)
         connection.register("stream", stream)
@@ -108,8 +111,9 @@ def test_nothing_of_spark_is_imported(table: PathTable, tmp_path: Path) -> None:
 import sys
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.storage.stores import Stores
-assert read_arrow(open_path_table(Stores(), {str(tmp_path / "t")!r}), where="id < 5").num_rows == 5
+assert read_arrow(open_scan(open_path_table(Stores(), {str(tmp_path / "t")!r}), where="id < 5")).num_rows == 5
 loaded = [name for name in sys.modules if name.split(".")[0] in ("pyspark", "py4j", "dagster")]
 assert not loaded, loaded
 """
@@ -160,10 +164,11 @@ _CONDITIONS: tuple[Predicate | str | None, ...] = (
 )
 
 
+@pytest.mark.requirements("SKIP-1", "DV-4", "PART-1")
 def test_spark_and_arrow_give_the_same_rows(builder: TableBuilder) -> None:
-    """SKIP-1, DV-4, PART-1: for conditions of every sort, on a table with deletion vectors and partitions."""
+    """For conditions of every sort, on a table with deletion vectors and partitions."""
     for condition in _CONDITIONS:
-        ours = read_arrow(builder.table, where=condition)
+        ours = read_arrow(open_scan(builder.table, where=condition))
         theirs = builder.table_frame(where=condition).toArrow()
         # As text, in which NaN is like NaN and -0.0 is not like 0.0.
         assert repr(_sorted(ours)) == repr(_sorted(theirs.cast(ours.schema))), condition

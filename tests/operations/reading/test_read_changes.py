@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.errors import CmDeltaError, EngineError, InvalidArgumentError
-from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 from cm_delta_dagster.spark.session.errors import mapped
@@ -38,9 +38,10 @@ def long_history(path: Path, appends: int) -> None:
     table.delete()
 
 
+@pytest.mark.requirements("CDF-5", "CDF-6", "CDF-7")
 @pytest.mark.parametrize("appends", [3, 20])
 def test_spark_gives_the_changes_that_arrow_gives(tmp_path: Path, spark: SparkSession, appends: int) -> None:
-    """CDF-5, CDF-6, CDF-7: in one scan for each part, and in few scans that find the version by the file."""
+    """In one scan for each part, and in few scans that find the version by the file."""
     long_history(tmp_path / "t", appends)
     table = path_table(tmp_path / "t")
     queries: list[dict[str, Any]] = [
@@ -49,19 +50,21 @@ def test_spark_gives_the_changes_that_arrow_gives(tmp_path: Path, spark: SparkSe
         {"where": "_change_type <> 'insert' or k = 1"},
     ]
     for query in queries:
-        frame = read_changes(table, ChangeRange(starting_version=0), spark=spark, **query)
-        expected = read_changes_arrow(table, ChangeRange(starting_version=0), **query)
+        frame = read_changes(open_changes(table, ChangeRange(starting_version=0), **query), spark=spark)
+        expected = read_changes_arrow(open_changes(table, ChangeRange(starting_version=0), **query))
         assert frame.columns == expected.schema.names
         assert canonical(frame.toArrow()) == canonical(expected)
         assert expected.num_rows
 
 
+@pytest.mark.requirements("CDF-7")
 def test_the_feed_has_the_schema_of_delta_spark(tmp_path: Path, spark: SparkSession) -> None:
-    """CDF-7."""
     long_history(tmp_path / "t", 1)
     table = path_table(tmp_path / "t")
     for version in (0, 1):  # With and without files.
-        frame = read_changes(table, ChangeRange(starting_version=version, ending_version=version), spark=spark)
+        frame = read_changes(
+            open_changes(table, ChangeRange(starting_version=version, ending_version=version)), spark=spark
+        )
         fields = [(item.name, item.dataType.simpleString(), item.nullable) for item in frame.schema.fields]
         assert fields[-3:] == [
             ("_change_type", "string", True),
@@ -70,27 +73,34 @@ def test_the_feed_has_the_schema_of_delta_spark(tmp_path: Path, spark: SparkSess
         ]
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 @pytest.mark.parametrize("name", ["krs-data/cdf-table-with-cdc-and-dvs", "spark44/cdf_cm_id_dv"])
 def test_deletion_vectors_and_ids_of_columns_in_a_long_history(tmp_path: Path, spark: SparkSession, name: str) -> None:
-    """CDF-6, COLMAP-15."""
     unpack_golden_tables(tmp_path, lambda path: path.startswith(f"{name}/delta/"))
     table = path_table(tmp_path / name / "delta")
-    expected = read_changes_arrow(table, ChangeRange(starting_version=0))
-    assert canonical(read_changes(table, ChangeRange(starting_version=0), spark=spark).toArrow()) == canonical(expected)
+    expected = read_changes_arrow(open_changes(table, ChangeRange(starting_version=0)))
+    assert canonical(
+        read_changes(open_changes(table, ChangeRange(starting_version=0)), spark=spark).toArrow()
+    ) == canonical(expected)
 
 
 def test_what_spark_refuses_is_an_error_of_ours(tmp_path: Path, spark: SparkSession) -> None:
     long_history(tmp_path / "t", 1)
     with pytest.raises(InvalidArgumentError, match="nope"):
-        read_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=0), spark=spark, where="nope = 1")
+        read_changes(
+            open_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=0), where="nope = 1"), spark=spark
+        )
     with pytest.raises(CmDeltaError, match="before they begin"):
-        read_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=1, ending_version=0), spark=spark)
+        read_changes(
+            open_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=1, ending_version=0)), spark=spark
+        )
 
 
+@pytest.mark.requirements("CDF-4")
 def test_a_change_file_with_an_unknown_kind_of_change_is_named_in_plain_words(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """CDF-4: Spark shows the text as it is, since the rows are computed by an action of the user."""
+    """Spark shows the text as it is, since the rows are computed by an action of the user."""
     table = ForeignTable(
         tmp_path / "t",
         field("id", "long"),
@@ -102,7 +112,7 @@ def test_a_change_file_with_an_unknown_kind_of_change_is_named_in_plain_words(
     table.commit(
         {"cdc": {"path": "cdc.parquet", "partitionValues": {}, "size": target.stat().st_size, "dataChange": False}}
     )
-    frame = read_changes(table.open(), ChangeRange(starting_version=1), spark=spark)
+    frame = read_changes(open_changes(table.open(), ChangeRange(starting_version=1)), spark=spark)
     with pytest.raises(PySparkException, match=r"A change data file of version 1 says .* is 'moved'") as raised:
         frame.collect()
     assert "[cm-delta" not in str(raised.value)

@@ -25,7 +25,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
@@ -59,11 +59,12 @@ def local(table: Path, path: str) -> Path:
     return Path(resolve_path(f"file://{table}", path).removeprefix("file://"))
 
 
+@pytest.mark.requirements("CDF-4", "CDF-5", "CDF-6", "CDF-7", "CDF-8")
 def test_changes_of_a_range_of_versions(tmp_path: Path) -> None:
-    """CDF-4, CDF-5, CDF-6, CDF-7, CDF-8: both ends are included, and a compaction changes nothing."""
+    """Both ends are included, and a compaction changes nothing."""
     basic(tmp_path / "t")
     table = path_table(tmp_path / "t")
-    changes = read_changes_arrow(table, ChangeRange(starting_version=0))
+    changes = read_changes_arrow(open_changes(table, ChangeRange(starting_version=0)))
     assert changes.schema.names == ["k", "p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
     assert triples(changes) == [
         (0, "insert", 1, "a"), (0, "insert", 2, "a"), (0, "insert", 3, "a"), (0, "insert", 4, "a"),
@@ -71,37 +72,45 @@ def test_changes_of_a_range_of_versions(tmp_path: Path) -> None:
         (2, "delete", 3, "a"),
         (3, "insert", 5, "a"),
     ]  # fmt: skip
-    assert triples(read_changes_arrow(table, ChangeRange(starting_version=2, ending_version=2))) == [
+    assert triples(read_changes_arrow(open_changes(table, ChangeRange(starting_version=2, ending_version=2)))) == [
         (2, "delete", 3, "a")
     ]
-    assert read_changes_arrow(table, ChangeRange(starting_version=4, ending_version=4)).num_rows == 0
-    assert triples(read_changes_arrow(table, ChangeRange(starting_version=3, ending_version=99))) == [
+    assert read_changes_arrow(open_changes(table, ChangeRange(starting_version=4, ending_version=4))).num_rows == 0
+    assert triples(read_changes_arrow(open_changes(table, ChangeRange(starting_version=3, ending_version=99)))) == [
         (3, "insert", 5, "a")
     ]
 
 
+@pytest.mark.requirements("CDF-7", "CDF-8")
 def test_times_of_commits_choose_a_range(tmp_path: Path) -> None:
-    """CDF-7, CDF-8: the first commit at or after the start, the last one at or before the end."""
+    """The first commit at or after the start, the last one at or before the end."""
     basic(tmp_path / "t")
     for version in range(5):
         os.utime(tmp_path / "t/_delta_log" / f"{version:020d}.json", (1000 + 10 * version, 1000 + 10 * version))
     table = path_table(tmp_path / "t")
-    changes = read_changes_arrow(table, ChangeRange(starting_timestamp_ms=1_005_000, ending_timestamp_ms=1_020_000))
+    changes = read_changes_arrow(
+        open_changes(table, ChangeRange(starting_timestamp_ms=1_005_000, ending_timestamp_ms=1_020_000))
+    )
     assert set(changes["_commit_version"].to_pylist()) == {1, 2}
     assert set(changes["_commit_timestamp"].to_pylist()) == {
         datetime.fromtimestamp(second, UTC) for second in (1010, 1020)
     }
     assert changes.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
-    between = read_changes_arrow(table, ChangeRange(starting_timestamp_ms=1_011_000, ending_timestamp_ms=1_019_000))
+    between = read_changes_arrow(
+        open_changes(table, ChangeRange(starting_timestamp_ms=1_011_000, ending_timestamp_ms=1_019_000))
+    )
     assert between.num_rows == 0
-    assert read_changes_arrow(table, ChangeRange(starting_timestamp_ms=0)).num_rows == 8
+    assert read_changes_arrow(open_changes(table, ChangeRange(starting_timestamp_ms=0))).num_rows == 8
     for start, end in ((1_041_000, None), (0, 1_041_000), (0, 999_000)):
         with pytest.raises(VersionNotFoundError):
-            read_changes_arrow(table, ChangeRange(starting_timestamp_ms=start, ending_timestamp_ms=end))
+            read_changes_arrow(open_changes(table, ChangeRange(starting_timestamp_ms=start, ending_timestamp_ms=end)))
     with pytest.raises(InvalidArgumentError, match="before"):
-        read_changes_arrow(table, ChangeRange(starting_timestamp_ms=1_019_000, ending_timestamp_ms=1_011_000))
+        read_changes_arrow(
+            open_changes(table, ChangeRange(starting_timestamp_ms=1_019_000, ending_timestamp_ms=1_011_000))
+        )
 
 
+@pytest.mark.requirements("CDF-8")
 @pytest.mark.parametrize(
     ("wanted", "error", "message"),
     [
@@ -132,29 +141,32 @@ def test_times_of_commits_choose_a_range(tmp_path: Path) -> None:
 def test_a_range_or_query_that_means_nothing_is_refused(
     tmp_path: Path, wanted: dict[str, Any], error: type, message: str
 ) -> None:
-    """CDF-8."""
     basic(tmp_path / "t")
     query = {name: value for name, value in wanted.items() if name in ("columns", "where")}
     versions = ChangeRange(**{name: value for name, value in wanted.items() if name not in query})
     with pytest.raises(error, match=message) as refused:
-        read_changes_arrow(path_table(tmp_path / "t"), versions, **query)
+        read_changes_arrow(open_changes(path_table(tmp_path / "t"), versions, **query))
     assert str(tmp_path) in str(refused.value)
 
 
+@pytest.mark.requirements("ROWTRK-15")
 def test_row_ids_of_changes_are_refused(tmp_path: Path) -> None:
-    """ROWTRK-15."""
     basic(tmp_path / "t")
     with pytest.raises(InvalidArgumentError, match="changes have no row ids"):
-        read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(starting_version=0), columns=["k", "_row_id"])
+        read_changes_arrow(
+            open_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=0), columns=["k", "_row_id"])
+        )
 
 
+@pytest.mark.requirements("CDF-7", "SKIP-1")
 def test_columns_and_conditions_are_those_of_the_feed(tmp_path: Path) -> None:
-    """CDF-7, SKIP-1."""
     basic(tmp_path / "t")
     table = path_table(tmp_path / "t")
 
     def asked(where: Any, *columns: str) -> list[tuple[Any, ...]]:
-        changes = read_changes_arrow(table, ChangeRange(starting_version=0), columns=list(columns), where=where)
+        changes = read_changes_arrow(
+            open_changes(table, ChangeRange(starting_version=0), columns=list(columns), where=where)
+        )
         assert changes.schema.names == list(columns)
         return sorted(tuple(row.values()) for row in changes.to_pylist())
 
@@ -170,45 +182,48 @@ def test_columns_and_conditions_are_those_of_the_feed(tmp_path: Path) -> None:
 def test_a_stream_reads_files_only_when_they_are_wanted(tmp_path: Path) -> None:
     basic(tmp_path / "t")
     (path,) = [line["add"]["path"] for line in actions(tmp_path / "t", 3) if "add" in line]
-    stream = read_change_batches(path_table(tmp_path / "t"), ChangeRange(starting_version=0))
+    stream = read_change_batches(open_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=0)))
     local(tmp_path / "t", path).unlink()
     with pytest.raises(ObjectNotFoundError, match=path.rpartition("/")[2]):
         stream.read_all()
 
 
+@pytest.mark.requirements("CDF-1", "CDF-8")
 def test_change_data_feed_must_have_been_active_in_all_of_the_range(tmp_path: Path) -> None:
-    """CDF-1, CDF-8."""
     basic(tmp_path / "t")
     metadata = next(line for line in actions(tmp_path / "t", 0) if "metaData" in line)
     for version, value in ((2, "false"), (3, "true")):
         metadata["metaData"]["configuration"]["delta.enableChangeDataFeed"] = value
         rewrite(tmp_path / "t", version, [*actions(tmp_path / "t", version), metadata])
     table = path_table(tmp_path / "t")
-    assert read_changes_arrow(table, ChangeRange(starting_version=0, ending_version=1)).num_rows == 6
-    assert read_changes_arrow(table, ChangeRange(starting_version=3)).num_rows == 1
+    assert read_changes_arrow(open_changes(table, ChangeRange(starting_version=0, ending_version=1))).num_rows == 6
+    assert read_changes_arrow(open_changes(table, ChangeRange(starting_version=3))).num_rows == 1
     for start, end in ((0, 2), (2, 2), (2, 4)):
         with pytest.raises(InvalidArgumentError, match="not active at version"):
-            read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end))
+            read_changes_arrow(open_changes(table, ChangeRange(starting_version=start, ending_version=end)))
 
 
+@pytest.mark.requirements("CDF-6")
 def test_new_columns_are_null_in_older_changes_and_other_changes_of_the_schema_are_refused(tmp_path: Path) -> None:
-    """CDF-6: the schema of the latest version is used, as by delta-spark."""
+    """The schema of the latest version is used, as by delta-spark."""
     basic(tmp_path / "t")
     more = rows(6).append_column("w", pa.array([1.5]))
     deltalake.write_deltalake(str(tmp_path / "t"), more, mode="append", schema_mode="merge")
     table = path_table(tmp_path / "t")
-    changes = read_changes_arrow(table, ChangeRange(starting_version=3))
+    changes = read_changes_arrow(open_changes(table, ChangeRange(starting_version=3)))
     assert [(row["k"], row["w"]) for row in changes.to_pylist()] == [(5, None), (6, 1.5)]
-    assert "w" in read_changes_arrow(table, ChangeRange(starting_version=1, ending_version=1)).schema.names
+    assert (
+        "w" in read_changes_arrow(open_changes(table, ChangeRange(starting_version=1, ending_version=1))).schema.names
+    )
     dropped = rows(7).drop_columns(["v"])
     deltalake.write_deltalake(str(tmp_path / "t"), dropped, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SchemaMismatchError, match="'v' is missing"):
-        read_changes_arrow(table, ChangeRange(starting_version=5))
-    assert read_changes_arrow(table, ChangeRange(starting_version=6)).num_rows == 6
+        read_changes_arrow(open_changes(table, ChangeRange(starting_version=5)))
+    assert read_changes_arrow(open_changes(table, ChangeRange(starting_version=6))).num_rows == 6
 
 
+@pytest.mark.requirements("CDF-4")
 def test_a_change_file_that_does_not_say_what_changed_is_an_error(tmp_path: Path) -> None:
-    """CDF-4."""
     basic(tmp_path / "t")
     (path,) = [line["cdc"]["path"] for line in actions(tmp_path / "t", 2) if "cdc" in line]
     file = local(tmp_path / "t", path)
@@ -222,7 +237,9 @@ def test_a_change_file_that_does_not_say_what_changed_is_an_error(tmp_path: Path
                 line["cdc"]["size"] = file.stat().st_size
         rewrite(tmp_path / "t", 2, lines)
         with pytest.raises(CorruptLogError, match="version 2"):
-            read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(starting_version=2, ending_version=2))
+            read_changes_arrow(
+                open_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=2, ending_version=2))
+            )
 
 
 def vectors(path: Path, *deleted: tuple[int, ...]) -> None:
@@ -244,29 +261,30 @@ def vectors(path: Path, *deleted: tuple[int, ...]) -> None:
         before = after
 
 
+@pytest.mark.requirements("CDF-6")
 def test_another_deletion_vector_changes_only_the_rows_in_which_it_differs(tmp_path: Path) -> None:
-    """CDF-6: deleted, deleted and restored at once, restored wholly, and nothing."""
+    """Deleted, deleted and restored at once, restored wholly, and nothing."""
     vectors(tmp_path / "t", (1,), (0, 3), (), (0, 1, 2, 3), (0, 1, 2, 3))
     table = path_table(tmp_path / "t")
-    found = [triple[:3] for triple in triples(read_changes_arrow(table, ChangeRange(starting_version=1)))]
+    found = [triple[:3] for triple in triples(read_changes_arrow(open_changes(table, ChangeRange(starting_version=1))))]
     assert found == [
         (1, "delete", 1),
         (2, "delete", 0), (2, "delete", 3), (2, "insert", 1),
         (3, "insert", 0), (3, "insert", 3),
         (4, "delete", 0), (4, "delete", 1), (4, "delete", 2), (4, "delete", 3),
     ]  # fmt: skip
-    assert check_every_range(table, read_changes_arrow, range(6)) == 14
+    assert check_every_range(table, range(6)) == 14
 
 
+@pytest.mark.requirements("CDF-6")
 def test_the_footer_has_the_number_of_rows_of_a_file_without_statistics(tmp_path: Path) -> None:
-    """CDF-6."""
     vectors(tmp_path / "t", (1,), (0, 1))
     for version in range(3):
         lines = actions(tmp_path / "t", version)
         for line in lines:
             line.get("add", {}).pop("stats", None)
         rewrite(tmp_path / "t", version, lines)
-    changes = read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(starting_version=1))
+    changes = read_changes_arrow(open_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=1)))
     assert [triple[:3] for triple in triples(changes)] == [(1, "delete", 1), (2, "delete", 0)]
 
 
@@ -278,6 +296,7 @@ def golden_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
+@pytest.mark.requirements("CDF-10")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "versions"),
@@ -294,9 +313,9 @@ def golden_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_changes_of_other_writers_lead_from_version_to_version(golden_tables: Path, name: str, versions: range) -> None:
-    """CDF-10: with deletion vectors, column mapping, type widening, partitions and encoded paths."""
+    """With deletion vectors, column mapping, type widening, partitions and encoded paths."""
     table = path_table(golden_tables / name / "delta")
-    assert check_every_range(table, read_changes_arrow, versions) > 0
+    assert check_every_range(table, versions) > 0
 
 
 steps = st.lists(
@@ -329,22 +348,24 @@ def perform(path: Path, number: int, verb: str, argument: Any) -> None:
             table.optimize.compact()
 
 
+@pytest.mark.requirements("CDF-10")
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.booleans())
 def test_changes_of_random_statements_lead_from_version_to_version(
     tmp_path: Path, statements: list[tuple[str, Any]], is_partitioned: bool
 ) -> None:
-    """CDF-10: appends, deletes, updates, merges, overwrites and compactions of deltalake."""
+    """Appends, deletes, updates, merges, overwrites and compactions of deltalake."""
     path = tmp_path / uuid.uuid4().hex
     write(path, rows(1, 2, 3, 4), partition_by=["p"] if is_partitioned else None)
     for number, (verb, argument) in enumerate(statements):
         perform(path, number, verb, argument)
     table = path_table(path)
-    check_every_range(table, read_changes_arrow, range(table.snapshot().version + 1))
+    check_every_range(table, range(table.snapshot().version + 1))
 
 
+@pytest.mark.requirements("CDF-7", "CM-R4")
 def test_staged_commits_of_a_catalog_managed_table_have_changes(tmp_path: Path) -> None:
-    """CDF-7, CM-R4: the catalog's commits count, and times are in-commit timestamps."""
+    """The catalog's commits count, and times are in-commit timestamps."""
     basic(tmp_path / "t")
     path, log = tmp_path / "t", tmp_path / "t/_delta_log"
     features = ["catalogManaged", "changeDataFeed", "inCommitTimestamp", "vacuumProtocolCheck"]
@@ -377,7 +398,7 @@ def test_staged_commits_of_a_catalog_managed_table_have_changes(tmp_path: Path) 
         )
     catalog: Any = RecordedCatalog(f"file://{path}", commits, 4)
     table = DeltaClient(catalog, stores=Stores()).table(IDENTIFIER)
-    changes = read_changes_arrow(table, ChangeRange(starting_timestamp_ms=5_002))
+    changes = read_changes_arrow(open_changes(table, ChangeRange(starting_timestamp_ms=5_002)))
     assert triples(changes) == [(2, "delete", 3, "a"), (3, "insert", 5, "a")]
     milliseconds = pc.cast(changes["_commit_timestamp"].cast(pa.timestamp("ms", "UTC")), pa.int64()).to_pylist()
     assert sorted(milliseconds) == [5_002, 5_003]

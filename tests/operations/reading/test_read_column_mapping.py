@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from tests.support.builders import rows_of
 from tests.support.foreign import ForeignTable, array, mapped, mapping, struct, with_id
@@ -74,32 +75,39 @@ PHYSICAL = {number: f"c{number}" for number in range(1, 12)}
 ROW = (7, ("Bonn", 10), [("x", 1), None, (None, 2)], {("k",): (5,)}, dt.date(2020, 1, 1))
 
 
+@pytest.mark.requirements("COLMAP-name-1", "COLMAP-id-1", "COLMAP-id-2", "COLMAP-9")
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_every_nesting_level_comes_under_its_logical_name(spark: SparkSession, tmp_path: Path, mode: str) -> None:
-    """COLMAP-name-1, COLMAP-id-1, COLMAP-id-2, COLMAP-9: with the schema of the table to the letter."""
+    """With the schema of the table to the letter."""
     table = nested_table(tmp_path, mode)
     table.add("ab/f.parquet", nested_file(PHYSICAL), values={"c11": "2020-01-01"})
     table.add("c11=2021-01-01/f.parquet", nested_file(PHYSICAL), values={"c11": "2021-01-01"})
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert as_json(frame) == table.schema
     assert [tuple(row) for row in frame.orderBy("Day").collect()] == [ROW, (*ROW[:-1], dt.date(2021, 1, 1))]
-    assert rows_of(read(table.open(), spark=spark, where="place.city = 'Bonn' AND day > '2020-06-01'", columns=["id"]))
-    assert not rows_of(read(table.open(), spark=spark, where="place.zip = 11"))
+    assert rows_of(
+        read(open_scan(table.open(), where="place.city = 'Bonn' AND day > '2020-06-01'", columns=["id"]), spark=spark)
+    )
+    assert not rows_of(read(open_scan(table.open(), where="place.zip = 11"), spark=spark))
 
 
+@pytest.mark.requirements("COLMAP-id-1")
 def test_files_of_one_table_may_call_a_column_differently_in_id_mode(spark: SparkSession, tmp_path: Path) -> None:
-    """COLMAP-id-1: whatever names the file uses, also that of another column; conditions are not led astray."""
+    """Whatever names the file uses, also that of another column; conditions are not led astray."""
     table = nested_table(tmp_path, "id")
     table.add("a.parquet", nested_file(PHYSICAL), values={"c11": "2020-01-01"})
     misleading = {**PHYSICAL, 1: "c2", 2: "c1", 3: "c4", 4: "c3", 6: "Rank", 7: "Name", 5: "c11"}
     table.add("b.parquet", nested_file(misleading), values={"c11": "2020-01-01"})
-    assert [tuple(row) for row in read(table.open(), spark=spark).collect()] == [ROW, ROW]
-    assert len(rows_of(read(table.open(), spark=spark, where="id = 7 AND place.zip = 10", columns=["id"]))) == 2
-    assert read(table.open(), spark=spark).where("place.City = 'Bonn' AND Id < 8").count() == 2
+    assert [tuple(row) for row in read(open_scan(table.open()), spark=spark).collect()] == [ROW, ROW]
+    assert (
+        len(rows_of(read(open_scan(table.open(), where="id = 7 AND place.zip = 10", columns=["id"]), spark=spark))) == 2
+    )
+    assert read(open_scan(table.open()), spark=spark).where("place.City = 'Bonn' AND Id < 8").count() == 2
 
 
+@pytest.mark.requirements("COLMAP-id-4", "COLMAP-name-2", "COLMAP-12")
 def test_an_absent_id_or_physical_name_is_null(spark: SparkSession, tmp_path: Path) -> None:
-    """COLMAP-id-4, COLMAP-name-2, COLMAP-12: even where the file has a column of the display name."""
+    """Even where the file has a column of the display name."""
     for mode in ("id", "name"):
         table = ForeignTable(
             tmp_path / mode,
@@ -113,15 +121,18 @@ def test_an_absent_id_or_physical_name_is_null(spark: SparkSession, tmp_path: Pa
         schema = pa.schema([with_id("c1", pa.int64(), 1), with_id("b", pa.int64(), 78), with_id("c2", inner, 2)])
         content = pa.table({"c1": [1], "b": [5], "c2": [{"c3": 2, "late": "no"}]}, schema=schema)
         table.add("f.parquet", content)
-        assert rows_of(read(table.open(), spark=spark)) == [(1, (2, None), None)]
-        assert rows_of(read(table.open(), spark=spark, where="b IS NULL AND s.late IS NULL", columns=["a"])) == [(1,)]
+        assert rows_of(read(open_scan(table.open()), spark=spark)) == [(1, (2, None), None)]
+        assert rows_of(
+            read(open_scan(table.open(), where="b IS NULL AND s.late IS NULL", columns=["a"]), spark=spark)
+        ) == [(1,)]
 
 
+@pytest.mark.requirements("DV-5")
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_deleted_rows_and_conditions_on_renamed_fields_go_together(
     spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
-    """DV-5: positions count all rows, whatever condition has reached the file."""
+    """Positions count all rows, whatever condition has reached the file."""
     table = ForeignTable(
         tmp_path,
         mapped("a", "long", 1, "c1"),
@@ -141,12 +152,15 @@ def test_deleted_rows_and_conditions_on_renamed_fields_go_together(
         "cardinality": vector.cardinality,
     }
     table.add("f.parquet", content, deletionVector=stored)
-    frame = read(table.open(), spark=spark, where="s.x >= 48 AND s.x < 52 OR s.x = 99", columns=["s", "a", "absent"])
+    frame = read(
+        open_scan(table.open(), where="s.x >= 48 AND s.x < 52 OR s.x = 99", columns=["s", "a", "absent"]), spark=spark
+    )
     assert rows_of(frame) == [((n,), n, None) for n in (48, 49, 51)]
 
 
+@pytest.mark.requirements("COLMAP-id-3")
 def test_a_file_without_field_ids_is_refused_in_id_mode(spark: SparkSession, tmp_path: Path) -> None:
-    """COLMAP-id-3: by name, before any row; so is one that gives an id twice."""
+    """By name, before any row; so is one that gives an id twice."""
     for content, said in (
         (pa.table({"c1": [1]}), "no field ids"),
         (
@@ -162,26 +176,28 @@ def test_a_file_without_field_ids_is_refused_in_id_mode(spark: SparkSession, tmp
         )
         table.add("bad.parquet", content)
         with pytest.raises(CorruptLogError, match=said) as raised:
-            read(table.open(), spark=spark)
+            read(open_scan(table.open()), spark=spark)
         assert "bad.parquet" in str(raised.value) and f"{table.root} version 1" in str(raised.value)
 
 
+@pytest.mark.requirements("COLMAP-none-1", "COLMAP-2")
 def test_mapping_metadata_without_the_feature_means_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """COLMAP-none-1, COLMAP-2: display names count."""
+    """Display names count."""
     table = ForeignTable(tmp_path, mapped("a", "long", 1, "c1"), properties={"delta.columnMapping.mode": "name"})
     table.add("f.parquet", pa.table({"a": [1], "c1": [2]}))
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert (rows_of(frame), as_json(frame)) == ([(1,)], table.schema)
 
 
+@pytest.mark.requirements("COLMAP-11")
 @pytest.mark.file_index
 def test_renamed_columns_still_let_spark_skip_what_it_does_not_need(spark: SparkSession, tmp_path: Path) -> None:
-    """COLMAP-11: conditions reach the Parquet reader, and of structs only the wanted fields are read."""
+    """Conditions reach the Parquet reader, and of structs only the wanted fields are read."""
     table = nested_table(tmp_path, "name")
     table.add("f.parquet", nested_file(PHYSICAL), values={"c11": "2020-01-01"})
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     plan = plan_of(frame.where("Id = 7").select("place.City"))
     assert "EqualTo(c1,7)" in plan
     assert "ReadSchema: struct<c1:bigint,c2:struct<c3:string>>" in plan
-    plan = plan_of(read(table.open(), spark=spark, where="place.Zip > 5", columns=["Id"]))
+    plan = plan_of(read(open_scan(table.open(), where="place.Zip > 5", columns=["Id"]), spark=spark))
     assert "GreaterThan(c2.c4,5)" in plan

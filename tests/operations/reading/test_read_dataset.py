@@ -27,6 +27,7 @@ from cm_delta_dagster.operations.reading.polars_expressions import PolarsPredica
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
 from cm_delta_dagster.operations.reading.read_polars import scan_polars
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from tests.support import engine_cases
 from tests.support.engine_cases import FILES, Condition, conditions, wide_table
 from tests.support.foreign import ForeignTable, array, field
@@ -39,7 +40,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> PathTable:
 
 @pytest.fixture(scope="module")
 def memory(table: PathTable) -> pa.Table:
-    return read_arrow(table)
+    return read_arrow(open_scan(table))
 
 
 @pytest.fixture
@@ -72,56 +73,57 @@ def with_samples(test: Callable[..., None]) -> Callable[..., None]:
     return test
 
 
+@pytest.mark.requirements("SKIP-1")
 @with_samples
 @settings(max_examples=25, deadline=None)
 @given(condition=conditions)
 def test_duckdb_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
 ) -> None:
-    """SKIP-1: with vectors, mapped columns, NaN, nulls, both kinds of timestamps, decimals and nested fields."""
+    """With vectors, mapped columns, NaN, nulls, both kinds of timestamps, decimals and nested fields."""
     where = engine_cases.to_duckdb(condition)
     with duckdb.connect() as connection:
         found, expected = (
             connection.from_arrow(rows).filter(where).select("i").to_arrow_table()
-            for rows in (read_dataset(table), memory)
+            for rows in (read_dataset(open_scan(table)), memory)
         )
     assert ids(found) == ids(expected)
 
 
+@pytest.mark.requirements("SKIP-1")
 @with_samples
 @settings(max_examples=25, deadline=None)
 @given(condition=conditions)
 def test_polars_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
 ) -> None:
-    """SKIP-1."""
     where = engine_cases.to_polars(condition)
     in_memory = pl.from_arrow(memory)
     assert isinstance(in_memory, pl.DataFrame)
-    assert ids(scan_polars(table).filter(where).select("i").collect()) == ids(in_memory.filter(where))
+    assert ids(scan_polars(open_scan(table)).filter(where).select("i").collect()) == ids(in_memory.filter(where))
 
 
+@pytest.mark.requirements("SKIP-1")
 @with_samples
 @settings(max_examples=25, deadline=None)
 @given(condition=conditions)
 def test_pyarrow_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
 ) -> None:
-    """SKIP-1."""
     where = engine_cases.to_pyarrow(condition)
-    assert ids(read_dataset(table).to_table(columns=["i"], filter=where)) == ids(memory.filter(where))
+    assert ids(read_dataset(open_scan(table)).to_table(columns=["i"], filter=where)) == ids(memory.filter(where))
 
 
 def test_all_engines_return_the_rows_and_types_of_to_arrow(
     table: PathTable, memory: pa.Table, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    dataset = read_dataset(table)
+    dataset = read_dataset(open_scan(table))
     assert dataset.schema.equals(memory.schema, check_metadata=True)
     expected = repr(memory.to_pylist())  # NaN equals itself here.
     assert repr(dataset.to_table().to_pylist()) == expected
     through_duckdb = to_relation(dataset, connection).to_arrow_table()
     assert repr(through_duckdb.cast(memory.schema).to_pylist()) == expected
-    assert pl.from_arrow(memory).equals(scan_polars(table).collect())  # type: ignore[union-attr]
+    assert pl.from_arrow(memory).equals(scan_polars(open_scan(table)).collect())  # type: ignore[union-attr]
 
 
 class OnlyFile:
@@ -138,6 +140,7 @@ _LAST = 5
 """The rows 40 to 47, in the partition null; 41 and 45 are deleted."""
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     "where",
     [
@@ -152,13 +155,13 @@ _LAST = 5
 def test_duckdb_opens_only_the_files_that_can_match(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection, where: str
 ) -> None:
-    """SKIP-1."""
-    relation = to_relation(read_dataset(OnlyFile(tmp_path / "t", _LAST).table), connection)
+    relation = to_relation(read_dataset(open_scan(OnlyFile(tmp_path / "t", _LAST).table)), connection)
     assert set(ids(relation.filter(where).select("i").to_arrow_table())) <= {40, 42, 43, 44, 46, 47}
     with pytest.raises(Exception, match=r"part-0\.parquet"):
         relation.filter("i % 7 = 1").fetchall()
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     "where",
     [
@@ -170,15 +173,14 @@ def test_duckdb_opens_only_the_files_that_can_match(
     ],
 )
 def test_polars_opens_only_the_files_that_can_match(tmp_path: Path, where: pl.Expr) -> None:
-    """SKIP-1."""
-    frame = scan_polars(OnlyFile(tmp_path / "t", _LAST).table)
+    frame = scan_polars(open_scan(OnlyFile(tmp_path / "t", _LAST).table))
     assert set(ids(frame.filter(where).collect())) <= {40, 42, 43, 44, 46, 47}
     with pytest.raises(Exception, match=r"part-0\.parquet"):
         frame.filter(pl.col("i") + 1 > 40).collect()
 
 
 def test_a_limit_of_polars_ends_the_read(tmp_path: Path) -> None:
-    frame = scan_polars(OnlyFile(tmp_path / "t", 0).table, where="i < 8")
+    frame = scan_polars(open_scan(OnlyFile(tmp_path / "t", 0).table, where="i < 8"))
     assert frame.head(3).collect().height == 3
     # The first rows are read, and the condition applies to them.
     assert frame.head(3).filter(pl.col("i") > 1).collect()["i"].to_list() == [2]
@@ -188,24 +190,24 @@ def test_a_limit_of_polars_ends_the_read(tmp_path: Path) -> None:
 def test_arguments_are_those_of_to_arrow(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     table = wide_table(tmp_path / "t")
     arguments: dict[str, Any] = {"columns": ["I", "p"], "where": "i > 3 AND p = 0", "version": 2}
-    expected = read_arrow(table, **arguments)
+    expected = read_arrow(open_scan(table, **arguments))
     assert expected.column_names == ["i", "p"] and expected.num_rows == 4
-    assert read_dataset(table, **arguments).to_table().equals(expected)
-    assert scan_polars(table, **arguments).collect().to_arrow().to_pylist() == expected.to_pylist()
-    relation = to_relation(read_dataset(table, **arguments), connection)
+    assert read_dataset(open_scan(table, **arguments)).to_table().equals(expected)
+    assert scan_polars(open_scan(table, **arguments)).collect().to_arrow().to_pylist() == expected.to_pylist()
+    relation = to_relation(read_dataset(open_scan(table, **arguments)), connection)
     assert relation.filter("p < 1").fetchall() == [(4, 0), (5, 0), (6, 0), (7, 0)]
     for read in (read_dataset, scan_polars):
-        with pytest.raises(InvalidArgumentError, match="no column 'nosuch'"):
-            read(table, columns=["nosuch"])
         with pytest.raises(InvalidArgumentError, match="only Spark can evaluate"):
-            read(table, where="length(s) = 1")
-        with pytest.raises(VersionNotFoundError):
-            read(table, version=99)
+            read(open_scan(table, where="length(s) = 1"))
+    with pytest.raises(InvalidArgumentError, match="no column 'nosuch'"):
+        open_scan(table, columns=["nosuch"])
+    with pytest.raises(VersionNotFoundError):
+        open_scan(table, version=99)
 
 
 def test_a_lost_file_is_named_while_the_rows_are_read(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
     table = wide_table(tmp_path / "t")
-    dataset, frame = read_dataset(table), scan_polars(table)
+    dataset, frame = read_dataset(open_scan(table)), scan_polars(open_scan(table))
     (tmp_path / "t" / "part-3.parquet").unlink()
     with pytest.raises(ObjectNotFoundError, match=r"part-3\.parquet"):
         dataset.to_table()
@@ -218,7 +220,7 @@ def test_a_lost_file_is_named_while_the_rows_are_read(tmp_path: Path, connection
 @pytest.mark.parametrize("name", sorted(name for name in dir(pds.Dataset) if not name.startswith("_")))
 def test_every_method_of_a_dataset_works_or_is_refused(table: PathTable, memory: pa.Table, name: str) -> None:
     """pyarrow's own code would read an empty dataset."""
-    dataset = read_dataset(table)
+    dataset = read_dataset(open_scan(table))
     works: dict[str, Callable[[], Any]] = {
         "count_rows": lambda: dataset.count_rows(filter=pc.field("i") < 4) == 4,
         "filter": lambda: dataset.filter(pc.field("i") < 6).filter(pc.field("i") > 4).to_table()["i"].to_pylist() == [5],
@@ -240,7 +242,7 @@ def test_every_method_of_a_dataset_works_or_is_refused(table: PathTable, memory:
 
 
 def test_what_goes_around_the_scanner_is_an_error(table: PathTable) -> None:
-    dataset = read_dataset(table)
+    dataset = read_dataset(open_scan(table))
     with pytest.raises(FileNotFoundError, match="A dataset of a Delta table has no files"):
         pds.UnionDataset(dataset.schema, [dataset]).to_table()
     with pytest.raises(TypeError, match="cannot be pickled"):
@@ -256,20 +258,21 @@ def test_a_large_table_is_read_in_batches(tmp_path: Path) -> None:
     opened = table.open()
     before = pa.total_allocated_bytes()
     peak, rows = 0, 0
-    for batch in read_dataset(opened).scanner(["s"]).to_reader():
+    for batch in read_dataset(open_scan(opened)).scanner(["s"]).to_reader():
         peak, rows = max(peak, pa.total_allocated_bytes() - before), rows + batch.num_rows
         del batch
     assert rows == 800_000
     assert peak < 16 * content.nbytes / 2
     assert (
-        scan_polars(opened).select(pl.col("s").str.len_bytes().sum()).collect(engine="streaming").item() == 160_000_000
+        scan_polars(open_scan(opened)).select(pl.col("s").str.len_bytes().sum()).collect(engine="streaming").item()
+        == 160_000_000
     )
 
 
 def test_types_without_an_equal_are_those_of_to_arrow_or_refused_by_name(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """READ-9: intervals, variants and void."""
+    """Intervals, variants and void."""
     variant = pa.struct(
         [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
     )
@@ -281,12 +284,12 @@ def test_types_without_an_equal_are_those_of_to_arrow_or_refused_by_name(
             "v": pa.array([{"metadata": b"\x01\x00\x00", "value": b"\x0c\x05"}], variant)}  # fmt: skip
     table.add("a.parquet", pa.table(rows))
     opened = table.open()
-    relation = to_relation(read_dataset(opened), connection)
+    relation = to_relation(read_dataset(open_scan(opened)), connection)
     shown = relation.select("id, m::VARCHAR, d::VARCHAR, v.value, w, ws").fetchall()
     assert shown == [(1, "1 year 2 months", "00:01:30", b"\x0c\x05", None, None)]
     with pytest.raises(UnsupportedFeatureError, match=r"Column 'm' has an interval of years and months"):
-        scan_polars(opened)
-    others = scan_polars(opened, columns=["id", "d", "v", "w", "ws"]).collect()
+        scan_polars(open_scan(opened))
+    others = scan_polars(open_scan(opened, columns=["id", "d", "v", "w", "ws"])).collect()
     assert others["d"][0].total_seconds() == 90 and others["v"][0]["value"] == b"\x0c\x05" and others["w"][0] is None
 
 

@@ -20,6 +20,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.read import plan_read, read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import encode_path
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
@@ -68,13 +69,14 @@ def plain(root: Path, **arguments: Any) -> ForeignTable:
     return ForeignTable(root, field("id", "long"), **arguments)
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_a_plan_shows_what_is_skipped(tmp_path: Path, spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
-    """SKIP-1: before anything is opened, and in the log of the read."""
+    """Before anything is opened, and in the log of the read."""
     table = plain(tmp_path)
     paths = [
         table.add(f"f{i}.parquet", numbers(10 * i, 10 * i + 10), stats=bounds(10 * i, 10 * i + 10)) for i in range(4)
     ]
-    plan = plan_read(table.open(), where="id >= 25")
+    plan = plan_read(open_scan(table.open(), where="id >= 25"))
     assert (plan.files_total, plan.files_read, plan.files_skipped) == (4, 2, 2)
     assert plan.bytes_read == sum(path.stat().st_size for path in paths[2:])
     assert plan.bytes_total == sum(path.stat().st_size for path in paths)
@@ -83,8 +85,9 @@ def test_a_plan_shows_what_is_skipped(tmp_path: Path, spark: SparkSession, caplo
     assert "version 4: 2 of 4 files" in caplog.text and "2 files skipped" in caplog.text
 
 
+@pytest.mark.requirements("ROWTRK-10", "COLMAP-15")
 def test_row_ids_are_fresh_or_materialized(spark: SparkSession, tmp_path: Path) -> None:
-    """ROWTRK-10, COLMAP-15: with deletion vectors, partitions, and column mapping that does not touch the hidden columns."""
+    """With deletion vectors, partitions, and column mapping that does not touch the hidden columns."""
     table = ForeignTable(
         tmp_path,
         mapped("id", "long", 1, "c1"),
@@ -107,29 +110,31 @@ def test_row_ids_are_fresh_or_materialized(spark: SparkSession, tmp_path: Path) 
         defaultRowCommitVersion=2,
         deletionVector=descriptor(encode_inline([0])),
     )
-    frame = read(table.open(), spark=spark, columns=["id", "p", "_row_id", "_row_commit_version"])
+    frame = read(open_scan(table.open(), columns=["id", "p", "_row_id", "_row_commit_version"]), spark=spark)
     assert rows_of(frame) == [
         (10, "a", 100, 1), (11, "a", 101, 1), (12, "a", 102, 1), (21, "b", 201, 2), (22, "b", 7, 2)
     ]  # fmt: skip
-    some = read(table.open(), spark=spark, columns=["_row_id"], where="id > 11 AND p = 'a'")
+    some = read(open_scan(table.open(), columns=["_row_id"], where="id > 11 AND p = 'a'"), spark=spark)
     assert rows_of(some) == [(102,)]
-    assert read(table.open(), spark=spark).columns == ["id", "p"]
+    assert read(open_scan(table.open()), spark=spark).columns == ["id", "p"]
 
 
+@pytest.mark.requirements("ROWTRK-16")
 def test_row_ids_are_refused_where_they_mean_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """ROWTRK-16: supported but not enabled; and a file without an id while it is."""
+    """Supported but not enabled; and a file without an id while it is."""
     table = plain(tmp_path / "t", writer_features=TRACKED)
     table.add("a.parquet", numbers(0, 1), baseRowId=0, defaultRowCommitVersion=1)
     with pytest.raises(InvalidArgumentError, match="Row ids"):
-        read(table.open(), spark=spark, columns=["_row_id"])
+        read(open_scan(table.open(), columns=["_row_id"]), spark=spark)
     broken = plain(tmp_path / "u", writer_features=TRACKED, properties=ROW_TRACKING)
     broken.add("a.parquet", numbers(0, 1))
     with pytest.raises(CorruptLogError, match=r"a\.parquet.*baseRowId"):
-        read(broken.open(), spark=spark, columns=["_row_id"])
+        read(open_scan(broken.open(), columns=["_row_id"]), spark=spark)
 
 
+@pytest.mark.requirements("TF-1", "DV-22", "COLMAP-9", "NTZ-1")
 def test_reader_features_that_only_the_list_of_writers_has_are_respected(spark: SparkSession, tmp_path: Path) -> None:
-    """TF-1, DV-22, COLMAP-9, NTZ-1: both readers give the rows that delta-spark gives."""
+    """Both readers give the rows that delta-spark gives."""
     table = ForeignTable(
         tmp_path,
         mapped("id", "long", 1, "c1"),
@@ -140,10 +145,11 @@ def test_reader_features_that_only_the_list_of_writers_has_are_respected(spark: 
     moment = datetime(2024, 7, 1, 12)
     content = pa.table({"c1": [1, 2, 3], "c2": pa.array([moment] * 3, pa.timestamp("us"))})
     table.add("f.parquet", content, deletionVector=descriptor(encode_inline([1])))
-    assert rows_of(read(table.open(), spark=spark)) == [(1, moment), (3, moment)]
-    assert read_arrow(table.open()).to_pylist() == [{"id": number, "at": moment} for number in (1, 3)]
+    assert rows_of(read(open_scan(table.open()), spark=spark)) == [(1, moment), (3, moment)]
+    assert read_arrow(open_scan(table.open())).to_pylist() == [{"id": number, "at": moment} for number in (1, 3)]
 
 
+@pytest.mark.requirements("TF-5", "CM-1")
 @pytest.mark.parametrize(
     ("readers", "writers"),
     [([], ["deletionVectors", "catalogManaged"]), (["catalogManaged"], []), (["deletionVectors"], [])],
@@ -151,7 +157,7 @@ def test_reader_features_that_only_the_list_of_writers_has_are_respected(spark: 
 def test_features_only_for_readers_and_half_listed_catalogs_are_refused(
     spark: SparkSession, tmp_path: Path, readers: list[str], writers: list[str]
 ) -> None:
-    """TF-5, CM-1: by both readers."""
+    """By both readers."""
     table = plain(tmp_path)
     table.add("f.parquet", numbers(0, 1))
     table.commit(
@@ -164,13 +170,14 @@ def test_features_only_for_readers_and_half_listed_catalogs_are_refused(
             }
         }
     )
-    for reading in (lambda: read(table.open(), spark=spark), lambda: read_arrow(table.open())):
+    for reading in (lambda: read(open_scan(table.open()), spark=spark), lambda: read_arrow(open_scan(table.open()))):
         with pytest.raises(CorruptLogError, match=r"The protocol action of table .* is not valid"):
             reading()
 
 
+@pytest.mark.requirements("PATH-3", "DV-9")
 def test_files_and_deletion_vectors_of_another_table_are_found(spark: SparkSession, tmp_path: Path) -> None:
-    """PATH-3, DV-9: a shallow clone names both by absolute paths, in each spelling of a local file."""
+    """A shallow clone names both by absolute paths, in each spelling of a local file."""
     origin = plain(tmp_path / "the origin%", features=["deletionVectors"])
     data = [origin.add(f"d {i}+ü%.parquet", numbers(10 * i, 10 * i + 10)) for i in range(3)]
     encoded, offsets = encode_file([encode_bitmap([0, 9]), encode_bitmap([5])])
@@ -191,28 +198,29 @@ def test_files_and_deletion_vectors_of_another_table_are_found(spark: SparkSessi
     ):
         clone.register(prefix + encode_path(str(path)), size=path.stat().st_size, **extra)
     expected = [(n,) for n in range(30) if n not in (0, 9, 15)]
-    assert rows_of(read(clone.open(), spark=spark)) == expected
+    assert rows_of(read(open_scan(clone.open()), spark=spark)) == expected
 
 
 def damaged(table: ForeignTable, spark: SparkSession) -> CmDeltaError:
     with pytest.raises(CmDeltaError) as raised:
-        read(table.open(), spark=spark)
+        read(open_scan(table.open()), spark=spark)
     assert f"{table.root} version {table.version}" in str(raised.value)
     return raised.value
 
 
+@pytest.mark.requirements("TT-6")
 def test_a_missing_or_cut_data_file_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:
-    """TT-6: also one without a byte, which Spark takes for a file without rows, and beside files that are well."""
+    """Also one without a byte, which Spark takes for a file without rows, and beside files that are well."""
     for number, cut in enumerate((0, 3, 200)):
         table = plain(tmp_path / str(number))
         table.add("well.parquet", numbers(0, 5))
         target = table.add("cut.parquet", numbers(5, 9))
         target.write_bytes(target.read_bytes()[:cut])
         with pytest.raises(Exception, match=r"cut\.parquet is damaged: the log says \d+ bytes, storage has \d+"):
-            read(table.open(), spark=spark).collect()
+            read(open_scan(table.open()), spark=spark).collect()
         target.unlink()
         with pytest.raises(Exception, match=r"cut\.parquet( is missing\. It is part of|: check the location)"):
-            read(table.open(), spark=spark).collect()
+            read(open_scan(table.open()), spark=spark).collect()
 
 
 @pytest.mark.file_index
@@ -221,10 +229,10 @@ def test_a_missing_data_file_is_an_error_of_pyspark_in_one_line(spark: SparkSess
     table.add("well.parquet", numbers(0, 5))
     table.add("f.parquet", numbers(5, 9)).unlink()
     with pytest.raises(SparkRuntimeException, match=r"f\.parquet is missing\. It is part of") as raised:
-        read(table.open(), spark=spark).collect()
+        read(open_scan(table.open()), spark=spark).collect()
     assert len(str(raised.value).strip().splitlines()) == 1
     with pytest.raises(ObjectNotFoundError, match=r"f\.parquet"), spark_errors("reading"):
-        read(table.open(), spark=spark).collect()
+        read(open_scan(table.open()), spark=spark).collect()
 
 
 def test_a_page_that_contradicts_its_checksum_is_an_error_through_spark(spark: SparkSession, tmp_path: Path) -> None:
@@ -233,25 +241,26 @@ def test_a_page_that_contradicts_its_checksum_is_an_error_through_spark(spark: S
     target = tmp_path / "f.parquet"
     pq.write_table(numbers(0, 9), target, compression="none", write_page_checksum=True)
     table.register("f.parquet", size=target.stat().st_size)
-    assert rows_of(read(table.open(), spark=spark)) == [(n,) for n in range(9)]
+    assert rows_of(read(open_scan(table.open()), spark=spark)) == [(n,) for n in range(9)]
     chunk = pq.read_metadata(target).row_group(0).column(0)
     last = (chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1
     content = bytearray(target.read_bytes())
     content[last] ^= 1
     target.write_bytes(content)
     with pytest.raises(Exception, match=r"f\.parquet|page integrity"):
-        rows_of(read(table.open(), spark=spark))
+        rows_of(read(open_scan(table.open()), spark=spark))
 
 
 def test_a_wrong_size_in_the_log_alone_is_no_damage(spark: SparkSession, tmp_path: Path) -> None:
     table = plain(tmp_path)
     target = table.add("f.parquet", numbers(0, 3))
     table.register("f.parquet", size=target.stat().st_size + 7)
-    assert read(table.open(), spark=spark).count() == 3
+    assert read(open_scan(table.open()), spark=spark).count() == 3
 
 
+@pytest.mark.requirements("DV-19")
 def test_a_missing_or_cut_deletion_vector_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:
-    """DV-19: the data file is never returned unfiltered."""
+    """The data file is never returned unfiltered."""
     table = plain(tmp_path, features=["deletionVectors"])
     encoded, (offset,) = encode_file([encode_bitmap([1])])
     vectors = tmp_path / "vectors.bin"
@@ -279,13 +288,14 @@ def test_reading_runs_no_job_and_changes_no_setting(spark: SparkSession, tmp_pat
     settings = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     tracker = spark.sparkContext.statusTracker()
     jobs = len(tracker.getJobIdsForGroup(None))
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert len(tracker.getJobIdsForGroup(None)) == jobs
     assert settings == {row["key"]: row["value"] for row in spark.sql("SET").collect()}
     assert list(before) == list(spark.sparkContext._jsc.sc().conf().getAll())
     assert frame.where("id >= 0").count() == 40
 
 
+@pytest.mark.requirements("PATH-1")
 @pytest.mark.parametrize(
     ("name", "path"),
     [("a:b.parquet", "a%3Ab.parquet"), ("a:b.parquet", "a:b.parquet"), ("d/a:b.parquet", "d/a:b.parquet"),
@@ -294,7 +304,7 @@ def test_reading_runs_no_job_and_changes_no_setting(spark: SparkSession, tmp_pat
 def test_a_file_whose_colon_spark_cannot_open_is_refused_by_name_and_read_without_spark(
     spark: SparkSession, tmp_path: Path, name: str, path: str
 ) -> None:
-    """PATH-1: encoded or not; Hadoop takes what stands before the colon for a scheme."""
+    """Encoded or not; Hadoop takes what stands before the colon for a scheme."""
     table = ForeignTable(tmp_path, field("id", "long"))
     written = table.add("plain.parquet", numbers(0, 2))
     target = tmp_path / name
@@ -302,16 +312,17 @@ def test_a_file_whose_colon_spark_cannot_open_is_refused_by_name_and_read_withou
     target.write_bytes(written.read_bytes())
     table.register(path, size=target.stat().st_size)
     with pytest.raises(UnsupportedFeatureError) as raised:
-        read(table.open(), spark=spark)
+        read(open_scan(table.open()), spark=spark)
     for part in (str(tmp_path), "version 2", name, "colon", "to_arrow"):
         assert part in str(raised.value)
-    assert sorted(read_arrow(table.open())["id"].to_pylist()) == [0, 0, 1, 1]
+    assert sorted(read_arrow(open_scan(table.open()))["id"].to_pylist()) == [0, 0, 1, 1]
 
 
+@pytest.mark.requirements("PATH-1")
 def test_a_colon_in_a_directory_and_in_the_place_of_the_table_are_read(spark: SparkSession, tmp_path: Path) -> None:
-    """PATH-1: only the name of the file itself is looked at again by Hadoop."""
+    """Only the name of the file itself is looked at again by Hadoop."""
     table = ForeignTable(tmp_path / "t:1", field("id", "long"))
     table.add("at 10:00/f.parquet", numbers(0, 2))
     table.add("plain.parquet", numbers(2, 3), deletionVector=descriptor(encode_inline([0])))
-    assert rows_of(read(table.open(), spark=spark)) == [(0,), (1,)]
-    assert read_arrow(table.open())["id"].to_pylist() == [0, 1]
+    assert rows_of(read(open_scan(table.open()), spark=spark)) == [(0,), (1,)]
+    assert read_arrow(open_scan(table.open()))["id"].to_pylist() == [0, 1]

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 from cm_delta_dagster.spark.session.errors import mapped as as_our_error
 from tests.support.foreign import ForeignTable, array, field, mapping, struct
@@ -41,8 +42,9 @@ def spark_file(spark: SparkSession, table: ForeignTable, query: str, **extra: An
     return file
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_intervals_that_spark_wrote_are_read_by_both_readers(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-INT-1: at the top, in structs, in lists, and as values of maps; plain INT32 and INT64 in the file."""
+    """At the top, in structs, in lists, and as values of maps; plain INT32 and INT64 in the file."""
     table = ForeignTable(
         tmp_path,
         field("id", "long"),
@@ -65,7 +67,7 @@ def test_intervals_that_spark_wrote_are_read_by_both_readers(spark: SparkSession
     kinds = {physical.column(i).path: physical.column(i).physical_type for i in range(len(physical.names))}
     assert (kinds["ym"], kinds["dt"]) == ("INT32", "INT64")
 
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     texts = frame.selectExpr(
         "id", "CAST(ym AS STRING)", "CAST(dt AS STRING)", "CAST(s.ym AS STRING)", "s.dt", "l", "CAST(ls[0].ym AS STRING)",
@@ -78,7 +80,7 @@ def test_intervals_that_spark_wrote_are_read_by_both_readers(spark: SparkSession
         (2, *[None] * 7),
     ]  # fmt: skip
 
-    rows = read_arrow(table.open()).sort_by("id")
+    rows = read_arrow(open_scan(table.open())).sort_by("id")
     assert rows["ym"].combine_chunks().equals(months(14, None))
     assert rows["dt"].combine_chunks().equals(spans(86_400_000_001, None))
     assert rows.schema.field("s").type == pa.struct({"ym": pa.month_day_nano_interval(), "dt": pa.duration("us")})
@@ -89,8 +91,9 @@ def test_intervals_that_spark_wrote_are_read_by_both_readers(spark: SparkSession
     assert first["m"] == [("a", pa.MonthDayNano((12, 0, 0))), ("b", None)]
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_narrowed_spellings_keep_their_fields_in_spark(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-INT-1: the type text of the log is kept, and the values are those of the family."""
+    """The type text of the log is kept, and the values are those of the family."""
     table = ForeignTable(tmp_path, *(field(name.replace(" ", "_"), name) for name in NAMES))
     chosen = [
         f"CAST(INTERVAL '{'2' if name in YEAR_MONTH_NAMES else '3'}' {'YEAR' if name in YEAR_MONTH_NAMES else 'DAY'} AS {name}) "
@@ -98,22 +101,23 @@ def test_narrowed_spellings_keep_their_fields_in_spark(spark: SparkSession, tmp_
         for name in NAMES
     ]
     spark_file(spark, table, f"SELECT {', '.join(chosen)}")
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     assert frame.schema["interval_hour_to_minute"].dataType == T.DayTimeIntervalType(1, 2)
     assert frame.schema["interval_month"].dataType == T.YearMonthIntervalType(1, 1)
     same = [f"{name.replace(' ', '_')} = INTERVAL '{'2' if name in YEAR_MONTH_NAMES else '3'}' "
             f"{'YEAR' if name in YEAR_MONTH_NAMES else 'DAY'}" for name in NAMES]  # fmt: skip
     assert frame.where(" AND ".join(same)).count() == 1
-    (row,) = read_arrow(table.open()).to_pylist()
+    (row,) = read_arrow(open_scan(table.open())).to_pylist()
     assert row == {
         name.replace(" ", "_"): pa.MonthDayNano((24, 0, 0)) if name in YEAR_MONTH_NAMES else dt.timedelta(days=3)
         for name in NAMES
     }
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_a_condition_on_an_interval_leaves_out_no_file_by_its_bounds(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-INT-1: bounds in the log, which no writer should have put there, are not believed; counts of nulls are."""
+    """Bounds in the log, which no writer should have put there, are not believed; counts of nulls are."""
     table = ForeignTable(tmp_path, field("id", "long"), field("d", DAY_TIME), field("y", YEAR_MONTH))
     false_bounds = {"d": 0, "y": 0}
     stats = {
@@ -125,16 +129,19 @@ def test_a_condition_on_an_interval_leaves_out_no_file_by_its_bounds(spark: Spar
     query = "VALUES (1L, INTERVAL '5 00:00:00' DAY TO SECOND, INTERVAL '1-0' YEAR TO MONTH), (2L, NULL, NULL) AS t(id, d, y)"
     spark_file(spark, table, f"SELECT * FROM {query}", stats=stats)
     for text in ("d = INTERVAL '5' DAY", "y > INTERVAL '11' MONTH", "d IS NOT NULL AND y IS NOT NULL"):
-        assert [row.id for row in read(table.open(), spark=spark, where=text).select("id").collect()] == [1], text
+        assert [row.id for row in read(open_scan(table.open(), where=text), spark=spark).select("id").collect()] == [
+            1
+        ], text
     for text, found in (("d IS NULL", [2]), ("y IS NOT NULL", [1]), ("y <=> NULL", [2])):
-        assert read_arrow(table.open(), columns=["id"], where=text)["id"].to_pylist() == found
+        assert read_arrow(open_scan(table.open(), columns=["id"], where=text))["id"].to_pylist() == found
     for text in ("d = INTERVAL '5' DAY", "d = 5", "y IN (1)"):
         with pytest.raises(InvalidArgumentError, match="only Spark can evaluate"):
-            read_arrow(table.open(), where=text)
+            read_arrow(open_scan(table.open(), where=text))
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_interval_partition_values_are_literals_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-INT-1: the text that Spark's cast gives, narrowed or not; data skipping by null only."""
+    """The text that Spark's cast gives, narrowed or not; data skipping by null only."""
     table = ForeignTable(
         tmp_path,
         field("id", "long"),
@@ -146,7 +153,7 @@ def test_interval_partition_values_are_literals_of_the_log(spark: SparkSession, 
              ("INTERVAL '3' MONTH", "INTERVAL '-1 02:00:00' DAY TO SECOND")]  # fmt: skip
     for number, (y, h) in enumerate(given):
         table.add(f"y={number}/h=x/f{number}.parquet", pa.table({"id": [number]}), values={"y": y, "h": h})
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     rows = frame.selectExpr("id", "CAST(y AS STRING)", "CAST(h AS STRING)").orderBy("id").collect()
     assert [tuple(row) for row in rows] == [
@@ -154,31 +161,33 @@ def test_interval_partition_values_are_literals_of_the_log(spark: SparkSession, 
         (1, None, None),
         (2, "INTERVAL '0-3' YEAR TO MONTH", "INTERVAL '-26:00' HOUR TO MINUTE"),
     ]
-    arrow = read_arrow(table.open()).sort_by("id")
+    arrow = read_arrow(open_scan(table.open())).sort_by("id")
     assert arrow["y"].combine_chunks().equals(months(-14, None, 3))
     assert arrow["h"].combine_chunks().equals(spans(1573 * 60_000_000, None, -26 * 3_600_000_000))
-    assert read_arrow(table.open(), columns=["id"], where="y IS NULL")["id"].to_pylist() == [1]
+    assert read_arrow(open_scan(table.open(), columns=["id"], where="y IS NULL"))["id"].to_pylist() == [1]
     assert [
-        row.id for row in read(table.open(), spark=spark, where="y = INTERVAL '3' MONTH").select("id").collect()
+        row.id
+        for row in read(open_scan(table.open(), where="y = INTERVAL '3' MONTH"), spark=spark).select("id").collect()
     ] == [2]
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_a_partition_value_that_is_no_literal_is_refused_by_both_readers(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-INT-1: a plain number could mean anything."""
+    """A plain number could mean anything."""
     table = ForeignTable(tmp_path, field("id", "long"), field("y", YEAR_MONTH), partitions=["y"])
     table.add("y=14/f.parquet", pa.table({"id": [1]}), values={"y": "14"})
     with pytest.raises(CorruptLogError, match="'14' in the log is not a value of type interval year to month"):
-        read(table.open(), spark=spark)
+        read(open_scan(table.open()), spark=spark)
     with pytest.raises(CorruptLogError, match="'14' in the log is not a value of type interval year to month"):
-        read_arrow(table.open())
+        read_arrow(open_scan(table.open()))
 
 
+@pytest.mark.requirements("SCHEMA-9", "UP-INT-1")
 def test_a_null_where_an_interval_is_promised_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
-    """SCHEMA-9, UP-INT-1."""
     table = ForeignTable(tmp_path, *(field(f"c{i}", name, nullable=False) for i, name in enumerate(NAMES)))
     query = ", ".join(f"CAST(NULL AS {name}) c{i}" for i, name in enumerate(NAMES))
     spark_file(spark, table, f"SELECT {query}")
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     for i in range(len(NAMES)):
         with pytest.raises(Exception, match=f"c{i}") as raised:
@@ -186,23 +195,24 @@ def test_a_null_where_an_interval_is_promised_is_an_error(spark: SparkSession, t
         assert isinstance(as_our_error(raised.value, "reading"), InvalidDataError)
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_a_number_of_the_wrong_width_is_no_interval(tmp_path: Path) -> None:
-    """UP-INT-1: months are INT32 and microseconds INT64; nothing else is guessed."""
+    """Months are INT32 and microseconds INT64; nothing else is guessed."""
     wrong = [(YEAR_MONTH, pa.int64()), (DAY_TIME, pa.int32()), (DAY_TIME, pa.duration("ns"))]
     for number, (kind, stored) in enumerate(wrong):
         table = ForeignTable(tmp_path / str(number), field("c", kind))
         table.add("f.parquet", pa.table({"c": pa.array([1], stored)}))
         with pytest.raises(CorruptLogError, match=f"'c' of the data file .*f.parquet .*cannot be read as {kind}"):
-            read_arrow(table.open())
+            read_arrow(open_scan(table.open()))
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_duckdb_takes_both_interval_types_as_they_are(tmp_path: Path) -> None:
-    """UP-INT-1."""
     table = ForeignTable(tmp_path, field("y", YEAR_MONTH), field("d", DAY_TIME))
     table.add(
         "f.parquet", pa.table({"y": pa.array([13, None], pa.int32()), "d": pa.array([1_500_000, None], pa.int64())})
     )
-    rows = read_arrow(table.open())
+    rows = read_arrow(open_scan(table.open()))
     answer = duckdb.sql("SELECT DATE '2020-01-31' + y, d FROM rows WHERE y IS NOT NULL").fetchall()
     assert answer == [(dt.datetime(2021, 2, 28), dt.timedelta(seconds=1.5))]
     assert rows.num_rows == 2

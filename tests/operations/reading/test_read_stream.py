@@ -64,11 +64,12 @@ class Interrupted(Exception):
     """The consumer dies."""
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-3", "STREAM-6", "TXN-4")
 @pytest.mark.slow
 def test_a_query_that_is_stopped_restarted_and_replayed_copies_each_row_once(
     connection: Connection, tmp_path: Path
 ) -> None:
-    """STREAM-1, STREAM-3, STREAM-6, TXN-4: killed before the write, after it, and once more with its progress forgotten."""
+    """Killed before the write, after it, and once more with its progress forgotten."""
     source = numbers(connection, "source", range(10), range(10, 20), range(20, 40))
     target = connection.create_table("main.test.target", pa.schema({"id": pa.int64()}))
     checkpoint = tmp_path / "checkpoint"
@@ -83,7 +84,7 @@ def test_a_query_that_is_stopped_restarted_and_replayed_copies_each_row_once(
             raise Interrupted  # Batch 2 is committed, and Spark does not know.
 
     def started() -> None:
-        run(source.stream(max_files=1), copy, checkpoint)
+        run(source.stream(max_files=1).to_df(), copy, checkpoint)
 
     for _ in range(2):
         with pytest.raises(StreamingQueryException):
@@ -104,11 +105,12 @@ def test_a_query_that_is_stopped_restarted_and_replayed_copies_each_row_once(
     assert json.loads((checkpoint / "offsets" / "3").read_text().splitlines()[-1])["reservoirVersion"] == 4
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-6")
 @pytest.mark.slow
 def test_the_first_batch_is_replayed_from_the_snapshot_that_it_began_with(
     connection: Connection, tmp_path: Path
 ) -> None:
-    """STREAM-1, STREAM-6: Spark does not remember the start of a query that has not finished a batch."""
+    """Spark does not remember the start of a query that has not finished a batch."""
     source = numbers(connection, "source", range(3), range(3, 5))
     batches: list[tuple[int, list[int]]] = []
 
@@ -118,15 +120,16 @@ def test_the_first_batch_is_replayed_from_the_snapshot_that_it_began_with(
             raise Interrupted
 
     with pytest.raises(StreamingQueryException):
-        run(source.stream(), fail_once, tmp_path / "c")
+        run(source.stream().to_df(), fail_once, tmp_path / "c")
     source.append(connection.spark.range(100, 101, 1, 1))
-    run(source.stream(), fail_once, tmp_path / "c")
+    run(source.stream().to_df(), fail_once, tmp_path / "c")
     assert batches == [(0, [0, 1, 2, 3, 4]), (0, [0, 1, 2, 3, 4]), (1, [100])]
 
 
+@pytest.mark.requirements("STREAM-1", "PART-5")
 @pytest.mark.slow
 def test_rows_of_every_type_are_those_of_a_read(connection: Connection, tmp_path: Path) -> None:
-    """STREAM-1, PART-5: nullability, nesting, moments in partition values and variants."""
+    """Nullability, nesting, moments in partition values and variants."""
     spark = connection.spark
     frame = spark.sql(
         "SELECT 1 AS n, 'x' AS s, CAST(1.5 AS DECIMAL(10, 2)) AS d, DATE '2024-05-01' AS day, "
@@ -135,7 +138,7 @@ def test_rows_of_every_type_are_those_of_a_read(connection: Connection, tmp_path
         "TIMESTAMP '2024-05-02 12:00:00' AS p"
     )
     table = connection.create_table_as("main.test.types", frame, partition_by=["p"])
-    streamed = table.stream()
+    streamed = table.stream().to_df()
     assert streamed.isStreaming
     assert streamed.schema == table.to_df().schema
     rows: list[Any] = []
@@ -145,48 +148,50 @@ def test_rows_of_every_type_are_those_of_a_read(connection: Connection, tmp_path
 
     some: list[Any] = []
     run(
-        table.stream(columns=["S", "n"], where="n = 1"),
+        table.stream(columns=["S", "n"], where="n = 1").to_df(),
         lambda batch, number: some.extend(batch.collect()),
         tmp_path / "d",
     )
     assert [row.asDict() for row in some] == [{"s": "x", "n": 1}]
 
 
+@pytest.mark.requirements("STREAM-3", "STREAM-5")
 @pytest.mark.slow
 def test_a_delete_stops_a_query_and_one_that_skips_changes_goes_on(connection: Connection, tmp_path: Path) -> None:
-    """STREAM-3, STREAM-5: with the text of the error, and from the same checkpoint."""
+    """With the text of the error, and from the same checkpoint."""
     source = numbers(connection, "source", range(3))
     seen: list[int] = []
 
     def collect(frame: DataFrame, batch: int) -> None:
         seen.extend(row.id for row in frame.collect())
 
-    run(source.stream(), collect, tmp_path / "c")
+    run(source.stream().to_df(), collect, tmp_path / "c")
     source.append(connection.spark.range(3, 5, 1, 1))
     source.delete("id = 1")
     source.append(connection.spark.range(5, 6, 1, 1))
     with pytest.raises(StreamingQueryException, match=r"Version 2 of main\.test\.source .*skipChangeCommits"):
-        run(source.stream(), collect, tmp_path / "c")
+        run(source.stream().to_df(), collect, tmp_path / "c")
     assert sorted(seen) == [0, 1, 2, 3, 4]
-    run(source.stream(changes=ChangeHandling.SKIP_CHANGE_COMMITS), collect, tmp_path / "c")
+    run(source.stream(changes=ChangeHandling.SKIP_CHANGE_COMMITS).to_df(), collect, tmp_path / "c")
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_a_table_of_another_writer_is_streamed_by_its_path(connection: Connection, tmp_path: Path) -> None:
-    """STREAM-1: with a stateful query on top, whose state Spark keeps."""
+    """With a stateful query on top, whose state Spark keeps."""
     path = str(tmp_path / "foreign")
     for number in range(2):
         deltalake.write_deltalake(path, pa.table({"id": pa.array([number, number], pa.int64())}), mode="append")
     table = connection.path_table(path)
-    counts = table.stream(starting_version=0, max_files=1).groupBy("id").count()
+    counts = table.stream(starting_version=0, max_files=1).to_df().groupBy("id").count()
     writer = counts.writeStream.format("memory").queryName("counted").outputMode("complete")
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     query.awaitTermination(300)
     assert sorted(tuple(row) for row in connection.spark.table("counted").collect()) == [(0, 2), (1, 2)]
 
 
+@pytest.mark.requirements("STREAM-1", "DV-1", "UP-VAR-2")
 def test_variants_and_deletion_vectors_of_another_writer_are_streamed(connection: Connection, tmp_path: Path) -> None:
-    """STREAM-1, DV-1, UP-VAR-2."""
     properties = ("deletionVectors", "variantType")
     table = ForeignTable(tmp_path / "t", field("id", "long"), field("v", "variant"), features=properties)
     one = {"metadata": b"\x01\x00\x00", "value": b"\x0c\x01"}
@@ -200,7 +205,7 @@ def test_variants_and_deletion_vectors_of_another_writer_are_streamed(connection
     def collect(frame: DataFrame, batch: int) -> None:
         found.extend(tuple(row) for row in frame.selectExpr("id", "CAST(v AS STRING)").collect())
 
-    run(connection.path_table(str(tmp_path / "t")).stream(), collect, tmp_path / "c")
+    run(connection.path_table(str(tmp_path / "t")).stream().to_df(), collect, tmp_path / "c")
     assert sorted(found, key=str) == [(1, "1"), (1, "1"), (2, None)]
 
 
@@ -222,12 +227,13 @@ def rows_of(reader: TableStreamReader, start: dict[str, Any], end: dict[str, Any
 CASES = [(None, [0, 1, 2, 3, 4]), (1, [3, 4]), ("latest", [])]
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-6")
 @pytest.mark.parametrize("limit", [ReadAllAvailable(), None], ids=["Spark 4.2", "Spark 4.0"])
 @pytest.mark.parametrize(("starting", "expected"), CASES)
 def test_a_first_batch_is_the_same_whenever_it_is_run(
     connection: Connection, limit: Any, starting: Any, expected: list[int]
 ) -> None:
-    """STREAM-1, STREAM-6: also for a Spark of 4.0 or 4.1, which asks for an end without giving the start."""
+    """Also for a Spark of 4.0 or 4.1, which asks for an end without giving the start."""
     source = numbers(connection, "source", range(3), range(3, 5))
     reader = reader_of(source, starting_version=starting)
     start = reader.initialOffset()
@@ -243,6 +249,7 @@ def test_a_first_batch_is_the_same_whenever_it_is_run(
     restarted.stop()
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize(
     ("options", "limit", "expected"),
     [
@@ -255,7 +262,7 @@ def test_a_first_batch_is_the_same_whenever_it_is_run(
 def test_batches_are_bounded_as_was_asked(
     connection: Connection, options: dict[str, int], limit: Any, expected: list[list[int]]
 ) -> None:
-    """STREAM-3: and to what was there when a query of all that is available began."""
+    """And to what was there when a query of all that is available began."""
     source = numbers(connection, "source", *(range(number, number + 1) for number in range(4)))
     reader = reader_of(source, starting_version=0, **options)
     assert reader.getDefaultReadLimit() == limit
@@ -269,8 +276,9 @@ def test_batches_are_bounded_as_was_asked(
     reader.stop()
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_new_columns_stop_a_query_which_has_them_when_it_is_started_again(connection: Connection) -> None:
-    """STREAM-4: after the rows before them."""
+    """After the rows before them."""
     source = numbers(connection, "source", range(2))
     old = reader_of(source)
     position = old.latestOffset(old.initialOffset(), ReadAllAvailable())
@@ -291,8 +299,9 @@ def test_new_columns_stop_a_query_which_has_them_when_it_is_started_again(connec
     new.stop()
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_query_that_is_started_again_maps_unread_rows_to_renamed_and_widened_columns(connection: Connection) -> None:
-    """STREAM-4: the one that runs stops before the first change; its checkpoint then leads on, without a row lost or doubled."""
+    """The one that runs stops before the first change; its checkpoint then leads on, without a row lost or doubled."""
     properties = {"delta.columnMapping.mode": "name", "delta.enableTypeWidening": "true"}
     rows = connection.spark.sql("SELECT 0 AS id, 'x' AS note").coalesce(1)
     source = connection.create_table_as("main.test.source", rows, properties=properties)
@@ -315,8 +324,8 @@ def test_a_query_that_is_started_again_maps_unread_rows_to_renamed_and_widened_c
     new.stop()
 
 
+@pytest.mark.requirements("STREAM-1", "PART-5")
 def test_a_time_zone_that_python_does_not_know_is_refused_where_it_matters(connection: Connection) -> None:
-    """STREAM-1, PART-5."""
     frame = connection.spark.sql("SELECT 1L AS id, TIMESTAMP '2024-05-01 12:00:00' AS at")
     table = connection.create_table_as("main.test.times", frame, partition_by=["at"])
     other = connection.create_table_as("main.test.others", frame)
@@ -324,14 +333,15 @@ def test_a_time_zone_that_python_does_not_know_is_refused_where_it_matters(conne
     connection.spark.conf.set("spark.sql.session.timeZone", "SystemV/PST8PDT")
     try:
         with pytest.raises(InvalidArgumentError, match=r"main\.test\.times.*'SystemV/PST8PDT'"):
-            table.stream()
-        assert other.stream().isStreaming
+            table.stream().to_df()
+        assert other.stream().to_df().isStreaming
     finally:
         connection.spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_files_are_given_to_tasks_by_size() -> None:
-    """STREAM-1: each file once and in order, however many and however large."""
+    """Each file once and in order, however many and however large."""
     for sizes in ([1], [1] * 100, [2**30, 1, 1, 2**27, 5], [2**22] * 40, []):
         files = pa.table({"path": [f"{n}" for n in range(len(sizes))], "size": pa.array(sizes, pa.int64())})
         groups = [FilePartition(group).files for group in file_groups(files)]
@@ -342,12 +352,14 @@ def test_files_are_given_to_tasks_by_size() -> None:
     assert 10 <= len(list(file_groups(large))) <= 40
 
 
+@pytest.mark.requirements("STREAM-5")
 def test_a_table_that_no_other_process_can_open_is_refused(lake: Lake, spark: SparkSession) -> None:
-    """STREAM-5: a store in memory would be an empty one there."""
-    with pytest.raises(InvalidArgumentError, match=r"main\.test\.t.*stream_arrow"):
+    """A store in memory would be an empty one there."""
+    with pytest.raises(InvalidArgumentError, match=r"main\.test\.t.*to_batches"):
         stream(lake.new_table(), spark=spark)
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -359,18 +371,17 @@ def test_a_table_that_no_other_process_can_open_is_refused(lake: Lake, spark: Sp
     ],
 )
 def test_what_means_nothing_is_refused_before_a_query_starts(lake: Lake, spark: SparkSession, wanted: Any) -> None:
-    """STREAM-3."""
     with pytest.raises(InvalidArgumentError, match=r"main\.test\.t"):
         stream(lake.new_table(), spark=spark, **wanted)
 
 
+@pytest.mark.requirements("STREAM-1", "UP-INT-1")
 def test_a_type_that_spark_does_not_take_from_python_is_refused_before_a_query_starts(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """STREAM-1, UP-INT-1."""
     table = ForeignTable(tmp_path / "t", field("id", "long"), field("term", "interval year to month"))
     table.add("a.parquet", pa.table({"id": pa.array([1], pa.int64()), "term": pa.array([14], pa.int32())}))
-    with pytest.raises(InvalidArgumentError, match=r"'term' has the type interval year to month.*stream_arrow"):
+    with pytest.raises(InvalidArgumentError, match=r"'term' has the type interval year to month.*to_batches"):
         stream(table.open(), spark=spark)
     rows: list[Any] = []
     run(
@@ -388,12 +399,13 @@ class Unopenable(LocalStore):
         return int, ("no number",)
 
 
+@pytest.mark.requirements("STREAM-5")
 def test_a_source_that_the_other_process_cannot_make_is_one_clear_error(spark: SparkSession, tmp_path: Path) -> None:
-    """STREAM-5: as where this package is missing beside the driver."""
+    """As where this package is missing beside the driver."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
     broken = PathTable(location=str(table.root), store=Unopenable())
     with pytest.raises(
-        EngineError, match=r"cannot open .* as a stream .*: ValueError: invalid literal .*stream_arrow"
+        EngineError, match=r"cannot open .* as a stream .*: ValueError: invalid literal .*to_batches"
     ) as caught:
         stream(broken, spark=spark)
     assert "\n" not in str(caught.value)

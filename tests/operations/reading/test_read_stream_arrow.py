@@ -33,7 +33,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
+from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -50,7 +50,7 @@ def write(path: Path, *ids: int, **more: Any) -> None:
     deltalake.write_deltalake(str(path), rows, mode="append", partition_by=["p"], **more)
 
 
-def read(stream: TableStream) -> list[list[int]]:
+def read(stream: StreamBatches) -> list[list[int]]:
     """Ids of each batch that is there now, sorted."""
     return [sorted(batch.to_arrow()["id"].to_pylist()) for batch in stream]
 
@@ -62,8 +62,9 @@ def flat(batches: Sequence[Sequence[int]]) -> list[int]:
 # --- each row once ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_a_stream_gives_what_is_there_and_then_what_comes(tmp_path: Path) -> None:
-    """STREAM-1: a snapshot, then the commits, and nothing twice."""
+    """A snapshot, then the commits, and nothing twice."""
     write(tmp_path, 1, 2)
     write(tmp_path, 3, 4)
     stream = stream_of(path_table(tmp_path))
@@ -77,12 +78,13 @@ def test_a_stream_gives_what_is_there_and_then_what_comes(tmp_path: Path) -> Non
     assert stream.offset == batch.offset == StreamOffset(table_id=stream.offset.table_id, version=4)
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-3")
 @given(data=st.data(), commits=st.lists(st.integers(1, 3), min_size=1, max_size=5))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_number_of_restarts_and_bounds_gives_each_row_once(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, commits: list[int]
 ) -> None:
-    """STREAM-1, STREAM-3: the offset is all that a consumer keeps, and writers go on while it reads."""
+    """The offset is all that a consumer keeps, and writers go on while it reads."""
     path = tmp_path_factory.mktemp("t")
     write(path, -1, -2)
     seen: list[int] = []
@@ -106,8 +108,8 @@ def test_any_number_of_restarts_and_bounds_gives_each_row_once(
     assert sorted(seen) == sorted([-1, -2, *range(number)])
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_consumers_do_not_know_of_each_other(tmp_path: Path) -> None:
-    """STREAM-1."""
     write(tmp_path, 1)
     table = path_table(tmp_path)
     early, slow = stream_of(table), stream_of(table, max_files=1)
@@ -120,8 +122,9 @@ def test_consumers_do_not_know_of_each_other(tmp_path: Path) -> None:
     assert read(late) == [[2, 3]]
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_a_batch_whose_loop_was_left_comes_again(tmp_path: Path) -> None:
-    """STREAM-1: what was not finished was not read."""
+    """What was not finished was not read."""
     write(tmp_path, 1)
     write(tmp_path, 2)
     stream = stream_of(path_table(tmp_path), starting_version=0, max_files=1)
@@ -133,8 +136,9 @@ def test_a_batch_whose_loop_was_left_comes_again(tmp_path: Path) -> None:
     assert read(stream) == [[1], [2]]
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_bounds_hold_for_files_and_softly_for_bytes(tmp_path: Path) -> None:
-    """STREAM-3: a file that is larger than the bound comes alone."""
+    """A file that is larger than the bound comes alone."""
     for number in range(4):
         write(tmp_path, number)
     table = path_table(tmp_path)
@@ -145,8 +149,8 @@ def test_bounds_hold_for_files_and_softly_for_bytes(tmp_path: Path) -> None:
     assert [len(ids) for ids in read(stream_of(table, max_files=None))] == [4]
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_a_thousand_files_are_the_most_of_a_batch_by_default(tmp_path: Path) -> None:
-    """STREAM-3."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
     adds = [
         {"path": f"{number}", "partitionValues": {}, "size": 1, "modificationTime": number} for number in range(1001)
@@ -156,18 +160,19 @@ def test_a_thousand_files_are_the_most_of_a_batch_by_default(tmp_path: Path) -> 
     assert [batch.files.num_rows for batch in stream_of(table.open(), starting_version=1)] == [1000, 1]
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_columns_and_conditions_are_those_of_any_read(tmp_path: Path) -> None:
-    """STREAM-1."""
     write(tmp_path, 1, 2, 3)
     stream = stream_of(path_table(tmp_path), columns=["ID"], where="p = '1' AND id > 1")
     (batch,) = stream
     assert batch.to_arrow().to_pydict() == {"id": [3]}
-    with batch.to_arrow_batches() as batches:
+    with batch.to_batches() as batches:
         assert batches.schema.names == ["id"]
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_an_empty_table_pins_where_its_stream_began(tmp_path: Path) -> None:
-    """STREAM-1: the offset of the first batch says so, though it has no rows."""
+    """The offset of the first batch says so, though it has no rows."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
     (batch,) = stream_of(table.open())
     assert (batch.to_arrow().num_rows, batch.offset.version, batch.offset.is_initial) == (0, 1, False)
@@ -179,8 +184,8 @@ def test_an_empty_table_pins_where_its_stream_began(tmp_path: Path) -> None:
 # --- where a stream begins --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_the_starting_version_is_inclusive(tmp_path: Path) -> None:
-    """STREAM-3."""
     for number in range(3):
         write(tmp_path, number)
     table = path_table(tmp_path)
@@ -193,8 +198,9 @@ def test_the_starting_version_is_inclusive(tmp_path: Path) -> None:
         stream_of(table, starting_version=3)
 
 
+@pytest.mark.requirements("STREAM-3", "TT-7")
 def test_the_starting_timestamp_is_inclusive(tmp_path: Path) -> None:
-    """STREAM-3, TT-7: the first version made at or after it."""
+    """The first version made at or after it."""
     for number in range(3):
         write(tmp_path, number)
         seconds = 1000 + 10 * number
@@ -206,6 +212,7 @@ def test_the_starting_timestamp_is_inclusive(tmp_path: Path) -> None:
         stream_of(table, starting_timestamp_ms=1_020_001)
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -225,21 +232,21 @@ def test_the_starting_timestamp_is_inclusive(tmp_path: Path) -> None:
     ],
 )
 def test_what_means_nothing_is_refused(tmp_path: Path, wanted: dict[str, Any]) -> None:
-    """STREAM-3."""
     write(tmp_path, 1)
     with pytest.raises(InvalidArgumentError):
         stream_of(path_table(tmp_path), **wanted)
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_a_condition_that_only_spark_can_evaluate_is_refused_before_a_batch(tmp_path: Path) -> None:
-    """STREAM-1."""
     write(tmp_path, 1)
     with pytest.raises(InvalidArgumentError, match="only Spark can evaluate"):
         stream_of(path_table(tmp_path), where="id % 2 = 0")
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_the_offset_of_another_table_is_refused(tmp_path: Path) -> None:
-    """STREAM-1: also of one that was at the same place before."""
+    """Also of one that was at the same place before."""
     write(tmp_path / "a", 1)
     write(tmp_path / "b", 1)
     offset = stream_of(path_table(tmp_path / "a")).offset
@@ -250,8 +257,9 @@ def test_the_offset_of_another_table_is_refused(tmp_path: Path) -> None:
         stream_of(path_table(tmp_path / "a"), offset=not_one)
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_an_offset_after_the_latest_version_is_refused(tmp_path: Path) -> None:
-    """STREAM-1: a table that was rolled back would give nothing for ever, and then other rows."""
+    """A table that was rolled back would give nothing for ever, and then other rows."""
     write(tmp_path, 1)
     write(tmp_path, 2)
     stream = stream_of(path_table(tmp_path))
@@ -266,8 +274,8 @@ def test_an_offset_after_the_latest_version_is_refused(tmp_path: Path) -> None:
 # --- commits that do more than add rows -------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("STREAM-2")
 def test_a_compaction_emits_nothing(tmp_path: Path) -> None:
-    """STREAM-2."""
     write(tmp_path, 1)
     write(tmp_path, 3)
     stream = stream_of(path_table(tmp_path))
@@ -278,8 +286,9 @@ def test_a_compaction_emits_nothing(tmp_path: Path) -> None:
     assert sorted(flat(read(stream_of(path_table(tmp_path), starting_version=0)))) == [1, 3, 5]
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_a_delete_stops_the_stream_after_the_rows_before_it(tmp_path: Path) -> None:
-    """STREAM-3: with table, version and the ways on; each of which does as it says."""
+    """With table, version and the ways on; each of which does as it says."""
     write(tmp_path, 1)
     write(tmp_path, 2)
     deltalake.DeltaTable(str(tmp_path)).delete("id = 1")
@@ -295,8 +304,8 @@ def test_a_delete_stops_the_stream_after_the_rows_before_it(tmp_path: Path) -> N
         assert read(stream_of(table, offset=stream.offset, changes=changes)) == [[4]]
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_an_update_stops_the_stream_or_is_skipped_or_comes_with_its_whole_files(tmp_path: Path) -> None:
-    """STREAM-3."""
     write(tmp_path, 1, 3)
     deltalake.DeltaTable(str(tmp_path)).update(updates={"id": "5"}, predicate="id = 3")
     write(tmp_path, 7)
@@ -309,8 +318,8 @@ def test_an_update_stops_the_stream_or_is_skipped_or_comes_with_its_whole_files(
     assert sorted(flat(read(stream_of(table)))) == [1, 5, 7]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_new_columns_come_with_the_rows_that_brought_them(tmp_path: Path) -> None:
-    """STREAM-4."""
     write(tmp_path, 1)
     stream = stream_of(path_table(tmp_path))
     assert read(stream) == [[1]]
@@ -323,8 +332,9 @@ def test_new_columns_come_with_the_rows_that_brought_them(tmp_path: Path) -> Non
     assert batches[1].to_pylist() == [{"id": 3, "p": "1", "note": "x"}, {"id": 4, "p": "0", "note": None}]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_schema_that_changes_otherwise_stops_the_stream(tmp_path: Path) -> None:
-    """STREAM-4: the error names table, version and column; the stream goes on once it is started again."""
+    """The error names table, version and column; the stream goes on once it is started again."""
     table = ForeignTable(tmp_path / "t", field("id", "long"), field("note", "string"))
     stream = stream_of(table.open())
     table.add("a.parquet", pa.table({"id": pa.array([1], pa.int64()), "note": ["x"]}))
@@ -345,8 +355,9 @@ def test_a_schema_that_changes_otherwise_stops_the_stream(tmp_path: Path) -> Non
     assert read(stream_of(table.open(), offset=late.offset.to_json())) == [[2]]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_stream_that_is_started_again_maps_unread_rows_to_the_new_schema(tmp_path: Path) -> None:
-    """STREAM-4: a stream that runs stops at a renamed or widened column, also if its consumer only continues the loop."""
+    """A stream that runs stops at a renamed or widened column, also if its consumer only continues the loop."""
     key, note = mapped("id", "integer", 1, "c1"), mapped("note", "string", 2, "c2")
     table = ForeignTable(
         tmp_path / "t",
@@ -381,8 +392,8 @@ def test_a_stream_that_is_started_again_maps_unread_rows_to_the_new_schema(tmp_p
     assert rest.to_arrow().to_pylist() == [{"id": 2**40, "text": "z", "note": "w"}]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_feature_that_readers_do_not_know_stops_the_stream(tmp_path: Path) -> None:
-    """STREAM-4."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
     stream = stream_of(table.open())
     assert read(stream) == [[]]
@@ -392,8 +403,8 @@ def test_a_feature_that_readers_do_not_know_stops_the_stream(tmp_path: Path) -> 
         read(stream)
 
 
+@pytest.mark.requirements("STREAM-5", "CM-R8")
 def test_a_path_table_that_a_catalog_begins_to_manage_stops_the_stream(tmp_path: Path) -> None:
-    """STREAM-5, CM-R8."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))
     stream = stream_of(table.open())
     assert read(stream) == [[]]
@@ -403,8 +414,8 @@ def test_a_path_table_that_a_catalog_begins_to_manage_stops_the_stream(tmp_path:
         read(stream)
 
 
+@pytest.mark.requirements("STREAM-1", "DV-1", "COLMAP-1")
 def test_deletion_vectors_and_mapped_columns_are_read_as_in_any_read(tmp_path: Path) -> None:
-    """STREAM-1, DV-1, COLMAP-1."""
     table = ForeignTable(
         tmp_path / "t",
         mapped("id", "long", 1, "col-1"),
@@ -443,8 +454,9 @@ def cleaned_log(path: Path) -> PathTable:
     return path_table(path)
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_commits_that_were_cleaned_up_are_an_error_unless_that_is_allowed(tmp_path: Path) -> None:
-    """STREAM-1: nothing is passed over silently."""
+    """Nothing is passed over silently."""
     write(tmp_path / "t", 100)
     offset = stream_of(path_table(tmp_path / "t"), starting_version="latest").offset
     (tmp_path / "t").rename(tmp_path / "old")
@@ -459,8 +471,8 @@ def test_commits_that_were_cleaned_up_are_an_error_unless_that_is_allowed(tmp_pa
         stream_of(table, offset=snapshot, fail_on_data_loss=False)
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_commits_that_go_while_the_stream_is_read_are_an_error_too(tmp_path: Path) -> None:
-    """STREAM-1."""
     write(tmp_path, 100)
     table = path_table(tmp_path)
     strict, lenient = (stream_of(table, fail_on_data_loss=strict) for strict in (True, False))
@@ -472,9 +484,10 @@ def test_commits_that_go_while_the_stream_is_read_are_an_error_too(tmp_path: Pat
     assert flat(read(lenient)) == [2, 3, 4]
 
 
+@pytest.mark.requirements("STREAM-1")
 @pytest.mark.parametrize("redefined", [False, True])
 def test_commits_are_read_as_long_as_they_are_there(tmp_path: Path, redefined: bool) -> None:
-    """STREAM-1: as delta-spark's clean-up leaves them, before the oldest checkpoint; nothing there is passed over, unless what
+    """As delta-spark's clean-up leaves them, before the oldest checkpoint; nothing there is passed over, unless what
     held for the table then is not known."""
     for number in range(6):
         write(tmp_path, number)
@@ -502,8 +515,9 @@ def test_commits_are_read_as_long_as_they_are_there(tmp_path: Path, redefined: b
     assert flat(read(stream_of(table, offset=lost, fail_on_data_loss=False))) == [3, 4, 5, 6, 7]
 
 
+@pytest.mark.requirements("STREAM-1", "LOG-4")
 def test_a_commit_missing_in_the_middle_is_always_an_error(tmp_path: Path) -> None:
-    """STREAM-1, LOG-4: that is damage, no clean-up."""
+    """That is damage, no clean-up."""
     for number in range(3):
         write(tmp_path, number)
     table = path_table(tmp_path)
@@ -513,8 +527,8 @@ def test_a_commit_missing_in_the_middle_is_always_an_error(tmp_path: Path) -> No
         read(stream)
 
 
+@pytest.mark.requirements("STREAM-1", "TT-6")
 def test_a_data_file_that_is_gone_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """STREAM-1, TT-6."""
     write(tmp_path, 1)
     (batch,) = stream_of(path_table(tmp_path))
     next(tmp_path.rglob("*.parquet")).unlink()
@@ -541,8 +555,9 @@ def stop_publishing(lake: Lake) -> None:
     lake.store.fails = broken_storage("write_if_absent", "_delta_log/0000")
 
 
+@pytest.mark.requirements("STREAM-5", "CM-R4", "CM-R9")
 def test_staged_inline_and_created_commits_are_streamed_alike(lake: Lake) -> None:
-    """STREAM-5, CM-R4, CM-R9: through the catalog, published or not."""
+    """Through the catalog, published or not."""
     table = lake.new_table()
     streams = [stream_of(table), stream_of(table, max_files=1, starting_version=0)]
     set_commit_policy(table, CommitPolicy.parse("put_if_absent"))
@@ -566,8 +581,8 @@ def test_staged_inline_and_created_commits_are_streamed_alike(lake: Lake) -> Non
     assert [flat(read(stream)) for stream in streams] == [[5]] * 4
 
 
+@pytest.mark.requirements("STREAM-5", "CM-R5", "CM-R9")
 def test_a_published_file_above_the_latest_version_is_not_streamed(lake: Lake) -> None:
-    """STREAM-5, CM-R5, CM-R9."""
     table = lake.new_table()
     append(lake, table, 1)
     stream = stream_of(table)
@@ -581,8 +596,8 @@ def test_a_published_file_above_the_latest_version_is_not_streamed(lake: Lake) -
         stream_of(table, starting_version=2)
 
 
+@pytest.mark.requirements("STREAM-5", "CM-R4")
 def test_what_the_catalog_ratified_counts_and_not_another_file_of_that_version(lake: Lake) -> None:
-    """STREAM-5, CM-R4."""
     table = lake.new_table()
     append(lake, table, 1)
     stop_publishing(lake)
@@ -593,8 +608,8 @@ def test_what_the_catalog_ratified_counts_and_not_another_file_of_that_version(l
     assert flat(read(stream_of(lake.reopened().table("main.test.t"), starting_version=1))) == [1, 2]
 
 
+@pytest.mark.requirements("STREAM-5", "CM-R10")
 def test_a_commit_published_and_cleaned_between_answer_and_reading_is_found(lake: Lake) -> None:
-    """STREAM-5, CM-R10."""
     table = lake.new_table()
     stop_publishing(lake)
     append(lake, table, 1)
@@ -616,8 +631,9 @@ def test_a_commit_published_and_cleaned_between_answer_and_reading_is_found(lake
     assert [len(answer.commits) for answer in answers] == [1, 1]
 
 
+@pytest.mark.requirements("STREAM-5", "CM-R9")
 def test_what_a_late_writer_left_where_the_log_was_cleaned_is_not_streamed(lake: Lake) -> None:
-    """STREAM-5, CM-R9: a file of that name is no commit any more."""
+    """A file of that name is not a commit after that."""
     table = lake.new_table()
     stream = stream_of(table, max_files=1)
     assert read(stream) == [[]]
@@ -634,8 +650,8 @@ def test_what_a_late_writer_left_where_the_log_was_cleaned_is_not_streamed(lake:
     assert flat(read(stream_of(table, starting_version=4))) == [4]
 
 
+@pytest.mark.requirements("STREAM-5", "CM-D8")
 def test_a_dropped_table_ends_its_stream_with_an_error(lake: Lake) -> None:
-    """STREAM-5, CM-D8."""
     table = lake.new_table()
     stream = stream_of(table)
     assert read(stream) == [[]]
@@ -645,8 +661,8 @@ def test_a_dropped_table_ends_its_stream_with_an_error(lake: Lake) -> None:
         read(stream)
 
 
+@pytest.mark.requirements("STREAM-2", "STREAM-5")
 def test_a_compaction_of_a_managed_table_emits_nothing(lake: Lake) -> None:
-    """STREAM-2, STREAM-5."""
     table = lake.new_table()
     append(lake, table, 1)
     stream = stream_of(table)

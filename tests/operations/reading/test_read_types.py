@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Not, Predicate, raw_sql
 from cm_delta_dagster.spark.session.errors import mapped as as_our_error
 from tests.support.builders import rows_of
@@ -25,9 +26,10 @@ def stats(rows: int, **nulls: Any) -> dict[str, Any]:
     return {"numRecords": rows, "nullCount": nulls}
 
 
+@pytest.mark.requirements("SCHEMA-9")
 @pytest.mark.file_index
 def test_not_null_is_kept_and_conditions_still_reach_the_files(spark: SparkSession, tmp_path: Path) -> None:
-    """SCHEMA-9: where the statistics of every file prove it, Spark may know it."""
+    """Where the statistics of every file prove it, Spark may know it."""
     inner = struct(field("x", "integer", nullable=False), field("y", "string"))
     table = ForeignTable(
         tmp_path, field("id", "long", nullable=False, comment="key"), field("s", inner, nullable=False, note=["a", "b"])
@@ -35,7 +37,7 @@ def test_not_null_is_kept_and_conditions_still_reach_the_files(spark: SparkSessi
     content = pa.table({"id": [1, 2], "s": pa.array([{"x": 1, "y": None}, {"x": 2, "y": "b"}])})
     table.add("f.parquet", content.cast(pa.schema({"id": pa.int64(), "s": pa.struct({"x": pa.int32(), "y": pa.string()})})),
               stats=stats(2, id=0, s={"x": 0, "y": 1}))  # fmt: skip
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     assert rows_of(frame) == [(1, (1, None)), (2, (2, "b"))]
     assert "EqualTo(id,2)" in frame.where("id = 2")._jdf.queryExecution().executedPlan().toString()
@@ -71,16 +73,17 @@ NESTED = {
 }
 
 
+@pytest.mark.requirements("SCHEMA-9")
 def test_a_null_in_a_column_that_allows_none_is_an_error_and_never_another_value(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """SCHEMA-9: Spark would compute with what lies in memory; of every type, at every depth."""
+    """Spark would compute with what lies in memory; of every type, at every depth."""
     columns = {name: (name, kind, [None]) for name, kind in EVERY_TYPE.items()} | NESTED
     fields = [field(f"c{i}", kind, nullable=name in NESTED) for i, (name, (kind, _, _)) in enumerate(columns.items())]
     table = ForeignTable(tmp_path, *fields, features=["timestampNtz"])
     arrays = [pa.array(values, kind) for _, kind, values in columns.values()]
     table.add("f.parquet", pa.table(arrays, names=[item["name"] for item in fields]))
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     for item in fields:
         with pytest.raises(Exception, match=item["name"]) as raised:
@@ -101,7 +104,7 @@ def test_promises_that_hold_without_statistics_cost_no_row(spark: SparkSession, 
     kind = pa.map_(pa.string(), pa.struct({"x": pa.int64()}))
     content = pa.table({"id": [1, 2], "l": [[1], []], "m": pa.array([[("a", {"x": 1})], None], kind)})
     table.add("p=a/f.parquet", content, values={"p": "a"})
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert json.loads(frame.schema.json()) == table.schema
     assert rows_of(frame) == [(1, [1], {"a": (1,)}, "a"), (2, [], None, "a")]
     assert "PartitionFilters: [" in (plan := frame.where("p = 'a'")._jdf.queryExecution().executedPlan().toString())
@@ -129,11 +132,12 @@ WIDENINGS: list[tuple[str, str, pa.Array, Any]] = [
 ]
 
 
+@pytest.mark.requirements("UP-TW-5")
 @pytest.mark.parametrize("feature", ["typeWidening", "typeWidening-preview"])
 def test_files_with_a_narrower_type_are_read_in_the_wider_one(
     spark: SparkSession, tmp_path: Path, feature: str
 ) -> None:
-    """UP-TW-5: every allowed change, at the top, in structs, in lists, and as values and keys of maps."""
+    """Every allowed change, at the top, in structs, in lists, and as values and keys of maps."""
     narrow: dict[str, pa.Array] = {}
     fields = []
     for number, (before, after, values, _) in enumerate(WIDENINGS):
@@ -154,16 +158,19 @@ def test_files_with_a_narrower_type_are_read_in_the_wider_one(
         narrow[f"m{number}"] = pa.array([[("k", value)]], pa.map_(pa.string(), values.type))
     table = ForeignTable(tmp_path, *fields, features=[feature, "timestampNtz"])
     table.add("f.parquet", pa.table(narrow))
-    row = read(table.open(), spark=spark).collect()[0]
+    row = read(open_scan(table.open()), spark=spark).collect()[0]
     for number, (before, after, _, value) in enumerate(WIDENINGS):
         found = (row[f"t{number}"], row[f"s{number}"].v, row[f"l{number}"][0], row[f"m{number}"]["k"])
         assert found == (value,) * 4, f"{before} -> {after}"
-    wanted = read(table.open(), spark=spark, where="t5 = -2147483648 AND t6 > 1.4 AND t9 < 3e9", columns=["t0"])
+    wanted = read(
+        open_scan(table.open(), where="t5 = -2147483648 AND t6 > 1.4 AND t9 < 3e9", columns=["t0"]), spark=spark
+    )
     assert rows_of(wanted) == [(-128,)]
 
 
+@pytest.mark.requirements("UP-TW-5", "PART-4")
 def test_widened_partition_columns_are_read_from_their_old_texts(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-TW-5, PART-4: in directories and out of them."""
+    """In directories and out of them."""
     fields = [
         field("id", "long"),
         field("a", "long", **{"delta.typeChanges": [{"fromType": "byte", "toType": "long"}]}),
@@ -176,12 +183,20 @@ def test_widened_partition_columns_are_read_from_their_old_texts(spark: SparkSes
     table.add("a=7/b=3/c=1.25/d=2020-01-02/f.parquet", pa.table({"id": [1]}), values=values)
     table.add("f.parquet", pa.table({"id": [2]}), values=values)
     expected = (7, 3.0, Decimal("1.2500"), dt.datetime(2020, 1, 2))
-    assert rows_of(read(table.open(), spark=spark)) == [(1, *expected), (2, *expected)]
-    assert len(rows_of(read(table.open(), spark=spark, where="a = 7 AND d = TIMESTAMP_NTZ'2020-01-02 00:00:00'"))) == 2
+    assert rows_of(read(open_scan(table.open()), spark=spark)) == [(1, *expected), (2, *expected)]
+    assert (
+        len(
+            rows_of(
+                read(open_scan(table.open(), where="a = 7 AND d = TIMESTAMP_NTZ'2020-01-02 00:00:00'"), spark=spark)
+            )
+        )
+        == 2
+    )
 
 
+@pytest.mark.requirements("UP-VOID-1", "SCHEMA-11")
 def test_void_columns_are_null_wherever_they_stand(spark: SparkSession, tmp_path: Path) -> None:
-    """UP-VOID-1, SCHEMA-11: at the top, in structs, in structs of lists, and where nothing else is inside."""
+    """At the top, in structs, in structs of lists, and where nothing else is inside."""
     table = ForeignTable(
         tmp_path,
         field("v", "void"),
@@ -192,13 +207,13 @@ def test_void_columns_are_null_wherever_they_stand(spark: SparkSession, tmp_path
     )
     content = pa.table({"s": [{"b": 1}, None], "l": [[{"b": 2}], None], "id": [1, 2]})
     table.add("f.parquet", content)
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert [tuple(row) for row in frame.orderBy("id").collect()] == [
         (None, (None, 1), [(2, None)], None, 1),
         (None, None, None, None, 2),
     ]
     assert json.loads(frame.schema.json()) == table.schema
-    assert read(table.open(), spark=spark, where="v IS NULL AND s.b = 1").count() == 1
+    assert read(open_scan(table.open(), where="v IS NULL AND s.b = 1"), spark=spark).count() == 1
 
 
 def test_blank_padded_columns_compare_as_char_does(spark: SparkSession, tmp_path: Path) -> None:
@@ -208,14 +223,15 @@ def test_blank_padded_columns_compare_as_char_does(spark: SparkSession, tmp_path
         tmp_path, field("c", "string", **{key: "char(5)"}), field("v", "string", **{key: "varchar(5)"})
     )
     table.add("f.parquet", pa.table({"c": ["ab", "ab   ", None], "v": ["ab", "cd ", None]}))
-    frame = read(table.open(), spark=spark)
+    frame = read(open_scan(table.open()), spark=spark)
     assert [tuple(row) for row in frame.collect()] == [("ab   ", "ab"), ("ab   ", "cd "), (None, None)]
     assert frame.where("v = 'ab'").count() == 1
-    assert read(table.open(), spark=spark, where="c = 'ab   '").count() == 2
+    assert read(open_scan(table.open(), where="c = 'ab   '"), spark=spark).count() == 2
 
 
+@pytest.mark.requirements("PQ-2")
 def test_old_calendars_are_obeyed_where_a_file_says_so(spark: SparkSession, tmp_path: Path) -> None:
-    """PQ-2: Spark's marks of the hybrid calendar, INT96 and INT64, and 2-level lists of its legacy format."""
+    """Spark's marks of the hybrid calendar, INT96 and INT64, and 2-level lists of its legacy format."""
     settings = {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.int96RebaseModeInWrite": "LEGACY",
@@ -244,7 +260,7 @@ def test_old_calendars_are_obeyed_where_a_file_says_so(spark: SparkSession, tmp_
         (written,) = (tmp_path / f"out{number}").glob("part-*.parquet")
         target = written.rename(tmp_path / "t" / f"f{number}.parquet")
         table.register(target.name, size=target.stat().st_size)
-    frame = read(table.open(), spark=spark).selectExpr("id", "d", "unix_micros(t)", "n", "l")
+    frame = read(open_scan(table.open()), spark=spark).selectExpr("id", "d", "unix_micros(t)", "n", "l")
     micros = int((dt.datetime(1500, 3, 1) - dt.datetime(1970, 1, 1)).total_seconds()) * 1_000_000
     assert rows_of(frame) == 2 * [(1, dt.date(1500, 3, 1), micros, Decimal("1.50"), [1, 2])]
 
@@ -252,6 +268,7 @@ def test_old_calendars_are_obeyed_where_a_file_says_so(spark: SparkSession, tmp_
 NAN = float("nan")
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -270,15 +287,16 @@ NAN = float("nan")
 def test_no_rows_are_lost_where_files_omit_nan_and_the_sign_of_zero(
     spark: SparkSession, tmp_path: Path, kind: str, where: Predicate, expected: list[str]
 ) -> None:
-    """SKIP-1: most writers leave NaN out of a file's bounds, and a dictionary holds only one of the two zeros."""
+    """Most writers leave NaN out of a file's bounds, and a dictionary holds only one of the two zeros."""
     table = ForeignTable(tmp_path, field("f", kind))
     for number, values in enumerate([[NAN, 1.0], [-0.0], [0.0], [5.0, NAN]]):
         table.add(f"{number}.parquet", pa.table({"f": pa.array(values, EVERY_TYPE[kind])}))
-    by_spark = [row.f for row in read(table.open(), spark=spark, where=where).collect()]
-    by_arrow = read_arrow(table.open(), where=where)["f"].to_pylist()
+    by_spark = [row.f for row in read(open_scan(table.open(), where=where), spark=spark).collect()]
+    by_arrow = read_arrow(open_scan(table.open(), where=where))["f"].to_pylist()
     assert sorted(map(str, by_spark)) == sorted(map(str, by_arrow)) == expected
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     ("where", "expected"),
     [
@@ -297,12 +315,12 @@ def test_no_rows_are_lost_where_files_omit_nan_and_the_sign_of_zero(
 def test_nor_does_it_in_a_condition_that_only_spark_understands(
     spark: SparkSession, tmp_path: Path, name: str, where: str, expected: list[str]
 ) -> None:
-    """SKIP-1: Spark folds the other side into a number, and would hand the comparison to its Parquet reader."""
+    """Spark folds the other side into a number, and would hand the comparison to its Parquet reader."""
     table = ForeignTable(tmp_path, field("f", "double"), field("s", struct(field("f", "double"))))
     for number, values in enumerate([[NAN, 1.0], [-0.0], [0.0, None], [5.0, NAN]]):
         table.add(f"{number}.parquet", pa.table({"f": values, "s": [{"f": value} for value in values]}))
     text = where.format(f=name)
-    frame = read(table.open(), spark=spark, where=raw_sql(text) if "SELECT" in text else text)
+    frame = read(open_scan(table.open(), where=raw_sql(text) if "SELECT" in text else text), spark=spark)
     assert sorted(str(row.f) for row in frame.select(name).collect()) == expected
 
 
@@ -325,8 +343,8 @@ def test_blanks_at_the_end_of_a_char_count_for_nothing(
     width = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
     table = ForeignTable(tmp_path, field("c", "string", **width), field("p", "string", **width), partitions=["p"])
     table.add("f.parquet", pa.table({"c": ["a", "b", None]}), values={"p": "x"})
-    by_spark = [row.c for row in read(table.open(), spark=spark, where=where).collect()]
-    assert sorted(by_spark) == read_arrow(table.open(), where=where)["c"].to_pylist() == expected
+    by_spark = [row.c for row in read(open_scan(table.open(), where=where), spark=spark).collect()]
+    assert sorted(by_spark) == read_arrow(open_scan(table.open(), where=where))["c"].to_pylist() == expected
 
 
 @pytest.mark.parametrize(
@@ -337,12 +355,12 @@ def test_like_sees_the_blanks_of_a_char(spark: SparkSession, tmp_path: Path, whe
     width = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
     table = ForeignTable(tmp_path, field("c", "string", **width))
     table.add("f.parquet", pa.table({"c": ["a", "b", None]}))
-    assert sorted(row.c for row in read(table.open(), spark=spark, where=where).collect()) == expected
+    assert sorted(row.c for row in read(open_scan(table.open(), where=where), spark=spark).collect()) == expected
     if where == "c LIKE 'a  '":
-        assert read_arrow(table.open(), where=where)["c"].to_pylist() == expected
+        assert read_arrow(open_scan(table.open(), where=where))["c"].to_pylist() == expected
     else:
         with pytest.raises(InvalidArgumentError, match="only Spark"):
-            read_arrow(table.open(), where=where)
+            read_arrow(open_scan(table.open(), where=where))
 
 
 CHARS = "__CHAR_VARCHAR_TYPE_STRING"
@@ -381,7 +399,7 @@ def test_char_inside_of_structs_arrays_and_maps_is_padded(
     ]
     table.add("f.parquet", pa.table(columns, names=stored("id", "s", "a", "m")))
     opened = table.open()
-    frame, arrow = read(opened, spark=spark), read_arrow(opened)
+    frame, arrow = read(open_scan(opened), spark=spark), read_arrow(open_scan(opened))
     expected = {
         "id": [1, 2, 3],
         "s": [{"c": "x  ", "v": "x"}, None, {"c": "toolong", "v": None}],
@@ -395,12 +413,13 @@ def test_char_inside_of_structs_arrays_and_maps_is_padded(
     assert [row["m"] and list(row["m"].items()) for row in by_spark] == expected["m"]
     assert json.loads(frame.schema.json()) == table.schema
     for where, ids in (("s.c = 'x  '", [1]), ("s.c = 'x'", []), ("s.c > 'x '", [1])):
-        assert read_arrow(opened, where=where)["id"].to_pylist() == ids
-        assert [row.id for row in read(opened, spark=spark, where=where).collect()] == ids
+        assert read_arrow(open_scan(opened, where=where))["id"].to_pylist() == ids
+        assert [row.id for row in read(open_scan(opened, where=where), spark=spark).collect()] == ids
 
 
+@pytest.mark.requirements("SCHEMA-9")
 def test_partition_columns_are_nullable_as_in_the_schema_at_every_version(spark: SparkSession, tmp_path: Path) -> None:
-    """SCHEMA-9: wherever Spark gets their values from: directories, the log, or a join with many values."""
+    """Wherever Spark gets their values from: directories, the log, or a join with many values."""
     table = ForeignTable(
         tmp_path,
         field("id", "long"),
@@ -417,8 +436,8 @@ def test_partition_columns_are_nullable_as_in_the_schema_at_every_version(spark:
         table.add(f"f{number}.parquet", content, values={"p": f"v{number}", "n": "4"})
     opened = table.open()
     for version in (0, 1, 2, 3, 33):
-        frame = read(opened, spark=spark, version=version)
+        frame = read(open_scan(opened, version=version), spark=spark)
         assert json.loads(frame.schema.json()) == table.schema
         assert frame.count() == version
-        assert read_arrow(opened, version=version).schema.field("p").nullable
-        assert not read_arrow(opened, version=version).schema.field("n").nullable
+        assert read_arrow(open_scan(opened, version=version)).schema.field("p").nullable
+        assert not read_arrow(open_scan(opened, version=version)).schema.field("n").nullable

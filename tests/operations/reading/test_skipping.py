@@ -18,6 +18,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.metadata_query import aggregate
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -101,23 +102,24 @@ tables = st.lists(
 )
 
 
+@pytest.mark.requirements("SKIP-1", "SKIP-2", "STATS-3", "COLMAP-9", "DV-22")
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tables, st.lists(predicates, min_size=1, max_size=4), st.booleans())
 def test_a_condition_reads_what_reading_everything_and_choosing_gives(
     tmp_path: Path, files: Any, conditions: list[Predicate], is_mapped: bool
 ) -> None:
-    """SKIP-1, SKIP-2, STATS-3, COLMAP-9, DV-22: nulls, NaN, long strings, wide bounds, mapped names."""
+    """Nulls, NaN, long strings, wide bounds, mapped names."""
     path = tmp_path / uuid.uuid4().hex
     living = write_table(path, files, is_mapped)
     table = open_path_table(Stores(), str(path))
     for condition in conditions:
         try:
-            found = read_arrow(table, where=condition, columns=["k"])
+            found = read_arrow(open_scan(table, where=condition, columns=["k"]))
         except InvalidArgumentError as error:
             assert "without Spark" in str(error)
             continue
         assert sorted(found["k"].to_pylist()) == sorted(row["k"] for row in living if sql_truth(condition, row) is True)
-    known = aggregate(table, columns=["i", "y", "k", "p"])
+    known = aggregate(open_scan(table, columns=["i", "y", "k", "p"]))
     assert known.num_rows in (None, len(living))
     for column in ("i", "y", "k", "p"):
         values = [row[column] for row in living if row[column] is not None]
@@ -125,8 +127,9 @@ def test_a_condition_reads_what_reading_everything_and_choosing_gives(
         assert known.maximums.get(column, ...) in (..., max(values, default=None))
 
 
+@pytest.mark.requirements("SKIP-1", "CKPT-10")
 def test_statistics_of_a_checkpoint_without_texts_leave_files_out(tmp_path: Path) -> None:
-    """SKIP-1, CKPT-10: only ``stats_parsed`` and ``partitionValues_parsed`` are there."""
+    """Only ``stats_parsed`` and ``partitionValues_parsed`` are there."""
     write_table(tmp_path / "t", [({"p": p, "q": "a", "r": 1.0}, [row(p)], True, frozenset()) for p in (1, 2, 3)], False)
     log = tmp_path / "t/_delta_log"
     lines = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines()]
@@ -177,7 +180,7 @@ def test_statistics_of_a_checkpoint_without_texts_leave_files_out(tmp_path: Path
     assert from_statistics.num_rows == 3
     for where, paths in (("i = 2", ["f1.parquet"]), ("p = 3", ["f2.parquet"]), ("i > 7", [])):
         assert [row["path"] for row in matching(table, where)] == paths
-        assert read_arrow(table, where=where).num_rows == len(paths)
+        assert read_arrow(open_scan(table, where=where)).num_rows == len(paths)
 
 
 def row(number: int) -> dict[str, Any]:
@@ -189,9 +192,9 @@ def matching(table: Any, where: str) -> list[dict[str, Any]]:
     return list(snapshot.matching_files(as_predicate(where, snapshot.schema)).to_pylist())
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("where", ["p = 1", "i = 1", "p = 1 and k >= 0"])
 def test_a_file_that_is_left_out_is_not_opened(tmp_path: Path, where: str) -> None:
-    """SKIP-1."""
     write_table(tmp_path / "t", [({"p": p, "q": "a", "r": 1.0}, [row(p)], True, frozenset()) for p in (1, 2)], False)
     (tmp_path / "t/f1.parquet").unlink()
-    assert read_arrow(open_path_table(Stores(), str(tmp_path / "t")), where=where)["i"].to_pylist() == [1]
+    assert read_arrow(open_scan(open_path_table(Stores(), str(tmp_path / "t")), where=where))["i"].to_pylist() == [1]

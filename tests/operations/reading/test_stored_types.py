@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.api.connection import Connection
-from cm_delta_dagster.api.table_reads import TableReads
+from cm_delta_dagster.api.connection.connection import Connection
+from cm_delta_dagster.api.table.table_reads import TableReads
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import schema_to_json
@@ -35,10 +35,10 @@ def _reads(table: TableReads[Any], *, by_spark: bool) -> dict[str, Callable[[], 
         "arrow": table.to_arrow,
         "arrow where": lambda: table.to_arrow(where="i >= 0"),
         "polars": lambda: table.to_polars().to_arrow(),
-        "polars where": lambda: table.scan_polars().filter(pl.col("i") >= 0).collect().to_arrow(),
-        "dataset where": lambda: table.to_pyarrow_dataset().to_table(filter=pds.field("i") >= 0),
-        "duckdb": lambda: table.to_duckdb().to_arrow_table(),
-        "duckdb where": lambda: table.to_duckdb().filter("i >= 0").to_arrow_table(),
+        "polars where": lambda: table.scan().lazy().filter(pl.col("i") >= 0).collect().to_arrow(),
+        "dataset where": lambda: table.scan().dataset().to_table(filter=pds.field("i") >= 0),
+        "duckdb": lambda: table.scan().duckdb().to_arrow_table(),
+        "duckdb where": lambda: table.scan().duckdb().filter("i >= 0").to_arrow_table(),
     }
     if by_spark:
         reads["spark where"] = lambda: table.to_df(where="i >= 0").toArrow()
@@ -62,16 +62,17 @@ def _adopted(lake: Connection, root: Path, cases: list[StoredType]) -> Any:
     metadata["metaData"]["schemaString"] = schema_to_json(schema)
     foreign.commit(metadata)
     foreign.add("a.parquet", content, stats={"numRecords": 3})
-    table = lake.adopt(str(root), "main.s.t")
+    table = lake.onboarding.adopt(str(root), "main.s.t")
     lake.sql(f"ALTER TABLE main.s.t SET TBLPROPERTIES ({_WRITES_VECTORS})")
     return table
 
 
+@pytest.mark.requirements("PQ-2", "DV-2", "CDF-2")
 @pytest.mark.parametrize("by_spark", [True, False])
 def test_every_stored_type_goes_through_every_read_and_small_change(
     lake: Connection, tmp_path: Path, by_spark: bool
 ) -> None:
-    """PQ-2, DV-2, READ-3, CDF-2: columns that Spark refuses in any table are read and changed without it."""
+    """Columns that Spark refuses in any table are read and changed without it."""
     cases = [case for case in STORED_TYPES if case.unread_by_spark is not by_spark]
     table = _adopted(lake, tmp_path / "t", cases)
     rows = {number: {case.name: case.expected[number] for case in cases} for number in range(3)}
@@ -79,7 +80,7 @@ def test_every_stored_type_goes_through_every_read_and_small_change(
     table.delete("i = 1")
     table.update({"i": "i + 10"}, "i = 2")
     _check(table, {0: rows[0], 12: rows[2]}, by_spark=by_spark)
-    changes = table.changes_arrow(starting_version=table.version() - 1, where="i >= 1")
+    changes = table.changes(starting_version=table.version() - 1, where="i >= 1").to_arrow()
     assert sorted(zip(changes["i"].to_pylist(), changes["_change_type"].to_pylist(), strict=True)) == [
         (1, "delete"),
         (2, "update_preimage"),
@@ -93,7 +94,7 @@ def test_every_stored_type_goes_through_every_read_and_small_change(
 def test_what_spark_does_not_read_is_not_called_damaged(lake: Connection, tmp_path: Path) -> None:
     table = _adopted(lake, tmp_path / "t", [case for case in STORED_TYPES if case.name == "float16"])
     with pytest.raises(UnsupportedFeatureError, match="not damaged"):
-        table.merge(table.to_df(), on="i")
+        table.upsert(table.to_df(), on="i")
 
 
 def test_tables_of_polars_and_deltalake_are_read_and_changed(lake: Connection, tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_tables_of_polars_and_deltalake_are_read_and_changed(lake: Connection, t
     rows[1]["s"], rows[3]["s"], rows[4] = "z", "m", dict.fromkeys(rows[1]) | {"s": "n"}
     _check(lake.path_table(path), rows, by_spark=False)
 
-    table = lake.adopt(path, "main.s.theirs")
+    table = lake.onboarding.adopt(path, "main.s.theirs")
     lake.sql(f"ALTER TABLE main.s.theirs SET TBLPROPERTIES ({_WRITES_VECTORS})")
     table.delete("i = 2")
     del rows[2]

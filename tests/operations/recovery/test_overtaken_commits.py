@@ -3,15 +3,16 @@
 from pathlib import Path
 from typing import Any
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.doctor import DoctorReport, Problem, doctor
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.doctor import DoctorReport, Problem, doctor, repair_table
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.recovery.plan import TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.log import version_checksum
-from cm_delta_dagster.remedies import RecoverTable, advice
+from cm_delta_dagster.remedies import RecoverTable
 from tests.support.forced_commit import ratify_append
 from tests.support.lake import Lake, broken_storage
 from tests.support.old_catalog import back_up, restore
@@ -25,7 +26,7 @@ def plan_of(lake: Lake) -> TableRecoveryPlan:
 
 
 def checked(lake: Lake, *, repair: bool = False) -> DoctorReport:
-    return doctor(lake.reopened().table(NAME), repair=repair)
+    return (repair_table if repair else doctor)(lake.reopened().table(NAME))
 
 
 def overtaken(lake: Lake, tmp_path: Path) -> tuple[Table, str]:
@@ -59,7 +60,7 @@ def _swept(lake: Lake, table: Table) -> set[str]:
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     lake.put(table, "orphan.parquet")
     lake.clock.pass_days(30)
-    vacuum(lake.client.table(NAME), retention_ms=0, retention_check=RetentionCheck.OFF)
+    vacuum(lake.client.table(NAME), retention_ms=0, force=True)
     return lake.data_files(table)
 
 

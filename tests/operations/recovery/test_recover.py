@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError, StorageError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
@@ -353,7 +353,7 @@ def test_vacuum_keeps_the_files_of_a_history_that_was_set_aside(lake: Lake, tmp_
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     lake.put(table, "orphan.parquet")
     lake.clock.pass_days(30)
-    vacuum(lake.client.table(NAME), retention_ms=0, retention_check=RetentionCheck.OFF)
+    vacuum(lake.client.table(NAME), retention_ms=0, force=True)
     assert lake.data_files(table) == {
         *(f"old-{n}.parquet" for n in range(2)),
         *(f"fork-{n}.parquet" for n in range(2)),
@@ -412,7 +412,7 @@ def test_a_damaged_published_commit_is_no_fork(lake: Lake, tmp_path: Path) -> No
     table = ahead(lake, tmp_path)
     data = lake.memory.read(log(table, 2))
     lake.memory.write(log(table, 2), data.replace(b'"size":100', b'"size":101'))
-    assert "doctor" in str(plan_of(lake).problem)
+    assert "maintenance.repair()" in str(plan_of(lake).problem)
 
 
 @pytest.mark.parametrize("kind", [CommitPolicyKind.INLINE, CommitPolicyKind.PUT_IF_ABSENT])

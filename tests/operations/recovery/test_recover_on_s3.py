@@ -13,6 +13,7 @@ from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.errors import CatalogBehindStorageError, WarehouseMismatchError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.remedies import RecoverTable, RecoverWarehouse
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
@@ -65,7 +66,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
         assert done.exit_code == 0, done.output
         return done.output
 
-    warehouse = ("recover", "--warehouse", f"s3a://{bucket}/w/")
+    warehouse = ("recovery", "recover", "--warehouse", f"s3a://{bucket}/w/")
     assert NAME in run(*warehouse)
     with opened() as lake:
         assert lake.tables() == ()
@@ -78,7 +79,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
         assert commit(table.table, "new.parquet").version == 4
         (dropped,) = lake.client.registry.inactive_tables()
         assert str(dropped.identifier) == DROPPED
-        assert read_arrow(lake.create_table("main.test.new", SCHEMA).table).num_rows == 0
+        assert read_arrow(open_scan(lake.create_table("main.test.new", SCHEMA).table)).num_rows == 0
 
 
 @pytest.mark.slow
@@ -96,6 +97,6 @@ def test_a_catalog_restored_from_a_copy_takes_in_the_commits_in_storage(
         with pytest.raises(CatalogBehindStorageError) as behind:
             commit(lake.table(NAME).table, "fork.parquet")
         assert behind.value.remedy == RecoverTable(table=NAME)
-        assert lake.recover(lake.plan_recover(NAME)).num_commits == 2
+        assert lake.recovery.recover(NAME).num_commits == 2
         assert paths(lake.table(NAME).table) == ["0.parquet", "1.parquet", "2.parquet"]
         assert commit(lake.table(NAME).table, "3.parquet").version == 4

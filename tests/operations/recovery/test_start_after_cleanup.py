@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
+from cm_delta_dagster.advice import advice
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import RecoveryError
-from cm_delta_dagster.operations.doctor import Problem, doctor
+from cm_delta_dagster.operations.doctor import Problem, doctor, repair_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
-from cm_delta_dagster.remedies import RecoverTable, advice
+from cm_delta_dagster.remedies import RecoverTable
 from tests.support.forced_commit import ratify_append
 from tests.support.lake import Lake
 from tests.support.old_catalog import back_up, restore
@@ -138,7 +139,7 @@ def test_commits_made_after_such_a_restore_are_the_other_history(
 def test_the_doctor_advises_recovery_and_removes_nothing_of_storage(lake: Lake, tmp_path: Path) -> None:
     table = cleaned(lake, tmp_path)
     log_before = {name: lake.memory.read(f"{table.location}/{name}") for name in lake.files(table, "")}
-    report = doctor(lake.reopened().table(NAME), repair=True)
+    report = repair_table(lake.reopened().table(NAME))
     (behind,) = [finding for finding in report.findings if finding.problem is Problem.CATALOG_BEHIND]
     assert f"{23:020d}.json" in behind.where and advice(RecoverTable(table="main.test.t")) in behind.message
     above = {finding.where for finding in report.findings if finding.problem is Problem.ABOVE_LATEST}
@@ -152,7 +153,7 @@ def test_a_hint_to_a_newer_checkpoint_stays_even_without_commits(lake: Lake, tmp
     table = cleaned(lake, tmp_path)
     for version in (23, 24, 25):
         lake.memory.delete(log(table, version))
-    report = doctor(lake.reopened().table(NAME), repair=True)
+    report = repair_table(lake.reopened().table(NAME))
     assert f"{table.location}/_delta_log/_last_checkpoint" in {
         f.location for f in lake.memory.list_recursive(table.location)
     }

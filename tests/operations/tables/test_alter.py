@@ -44,8 +44,8 @@ MAPPED = {"delta.columnMapping.mode": "name"}
 TRACKED = {"delta.enableRowTracking": "true"}
 
 
-def properties(given: Mapping[str, str], *, any_name: bool = False) -> SetProperties:
-    return SetProperties(properties=given, any_name=any_name)
+def properties(given: Mapping[str, str], *, force: bool = False) -> SetProperties:
+    return SetProperties(properties=given, force=force)
 
 
 def commit_of(lake: Lake, table: Table, version: int) -> dict[str, list[dict[str, Any]]]:
@@ -70,6 +70,7 @@ def _parsed(value: str) -> Any:
         return value
 
 
+@pytest.mark.requirements("META-6", "CINFO-2")
 @pytest.mark.parametrize(
     ("alteration", "operation", "parameters"),
     [
@@ -84,7 +85,7 @@ def _parsed(value: str) -> Any:
          {"column": {"name": "id", "type": "bigint", "nullable": False, "metadata": {}}}),
         (properties({"delta.appendOnly": "true", "mine": "1"}), "SET TBLPROPERTIES",
          {"properties": {"delta.appendOnly": "true", "mine": "1"}}),
-        (properties({"delta.unknown": "1"}, any_name=True), "SET TBLPROPERTIES", {"properties": {"delta.unknown": "1"}}),
+        (properties({"delta.unknown": "1"}, force=True), "SET TBLPROPERTIES", {"properties": {"delta.unknown": "1"}}),
         (UnsetProperties(names=["first"]), "UNSET TBLPROPERTIES", {"properties": ["first"], "ifExists": True}),
         (SetComment("text"), "SET TBLPROPERTIES", {"properties": {"comment": "text"}}),
     ],
@@ -92,7 +93,7 @@ def _parsed(value: str) -> Any:
 def test_a_change_is_one_commit_of_the_whole_metadata(
     lake: Lake, alteration: Alteration, operation: str, parameters: dict[str, Any]
 ) -> None:
-    """META-6, CINFO-2: the id and what does not change stay; a second call changes nothing and commits nothing."""
+    """The id and what does not change stay; a second call changes nothing and commits nothing."""
     table = lake.new_table(properties={"first": "1"})
     before = table.snapshot().metadata
     result = alter_table(table, alteration)
@@ -108,6 +109,7 @@ def test_a_change_is_one_commit_of_the_whole_metadata(
         )
 
 
+@pytest.mark.requirements("META-7", "COLMAP-13", "TF-13")
 @pytest.mark.parametrize(
     ("alteration", "message"),
     [
@@ -135,7 +137,7 @@ def test_a_change_is_one_commit_of_the_whole_metadata(
 def test_a_change_that_cannot_be_made_leaves_the_table_as_it_was(
     lake: Lake, alteration: Alteration, message: str
 ) -> None:
-    """META-7, COLMAP-13, TF-13: the message names the table."""
+    """The message names the table."""
     table = lake.new_table()
     with pytest.raises((InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError), match=message) as refusal:
         alter_table(table, alteration)
@@ -143,8 +145,9 @@ def test_a_change_that_cannot_be_made_leaves_the_table_as_it_was(
     assert table.latest_version() == 0
 
 
+@pytest.mark.requirements("COLMAP-10", "COLMAP-11", "COLMAP-12", "COLMAP-6")
 def test_files_stay_while_columns_are_added_renamed_and_dropped(lake: Lake) -> None:
-    """COLMAP-10, COLMAP-11, COLMAP-12, COLMAP-6: partition values and statistics keep their physical names."""
+    """Partition values and statistics keep their physical names."""
     table = lake.new_table()
     lake.append(table)
     for alteration in (
@@ -169,8 +172,8 @@ def test_files_stay_while_columns_are_added_renamed_and_dropped(lake: Lake) -> N
         alter_table(table, UnsetProperties(names=["delta.columnMapping.mode"]))
 
 
+@pytest.mark.requirements("META-6")
 def test_the_property_comment_is_the_description_of_the_table(lake: Lake) -> None:
-    """META-6"""
     table = lake.new_table()
     set_both = alter_table(table, properties({"comment": "a table", "owner": "sales"}))
     metadata = set_both.snapshot.metadata
@@ -181,8 +184,8 @@ def test_the_property_comment_is_the_description_of_the_table(lake: Lake) -> Non
     assert "owner" not in unset.snapshot.metadata.configuration
 
 
+@pytest.mark.requirements("DEF-5")
 def test_not_null_is_refused_where_rows_exist(lake: Lake) -> None:
-    """DEF-5"""
     table = lake.new_table()
     lake.append(table)
     with pytest.raises(InvalidArgumentError, match="CHECK constraint"):
@@ -206,8 +209,8 @@ class _Meanwhile:
         return change
 
 
+@pytest.mark.requirements("OCC-5", "OCC-6", "DOM-7")
 def test_changes_conflict_with_other_changes_and_not_with_appends(lake: Lake) -> None:
-    """OCC-5, OCC-6, DOM-7"""
     table = lake.new_table()
     adds = AddColumns([NewColumn("a", "int")])
     assert alter_table(table, _Meanwhile(adds, lambda: lake.append(table))).version == 2
@@ -225,8 +228,8 @@ def test_changes_conflict_with_other_changes_and_not_with_appends(lake: Lake) ->
 # --- row tracking -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("ROWTRK-2", "ROWTRK-3", "ROWTRK-4", "ROWTRK-6", "ROWTRK-8", "ROWTRK-9")
 def test_row_tracking_of_an_existing_table_takes_three_commits(lake: Lake) -> None:
-    """ROWTRK-2, ROWTRK-3, ROWTRK-4, ROWTRK-6, ROWTRK-8, ROWTRK-9"""
     table = lake.new_table()
     lake.append(table)
     lake.append(table)
@@ -245,8 +248,8 @@ def test_row_tracking_of_an_existing_table_takes_three_commits(lake: Lake) -> No
     assert alter_table(table, properties(TRACKED)).versions == ()
 
 
+@pytest.mark.requirements("ROWTRK-1", "ROWTRK-8")
 def test_a_new_table_and_one_without_files_need_one_commit(lake: Lake) -> None:
-    """ROWTRK-1, ROWTRK-8"""
     created = lake.new_table("created", properties=TRACKED)
     assert row_tracking.is_enabled(created.snapshot().protocol, created.snapshot().metadata)
     table = lake.new_table()
@@ -269,11 +272,12 @@ class _MeanwhileProperties(SetProperties):
         return change
 
 
+@pytest.mark.requirements("ROWTRK-8", "ROWTRK-16")
 @pytest.mark.parametrize("failing", [1, 2, 3])
 def test_an_interrupted_enablement_leaves_a_readable_table_and_is_completed_by_the_same_call(
     lake: Lake, failing: int
 ) -> None:
-    """ROWTRK-8, ROWTRK-16: whichever of the three commits fails."""
+    """Whichever of the three commits fails."""
     table = lake.new_table()
     lake.append(table)
     lake.store.fails = broken_storage("write_if_absent", f"_staged_commits/{failing + 1:020d}")
@@ -291,8 +295,9 @@ def test_an_interrupted_enablement_leaves_a_readable_table_and_is_completed_by_t
     assert snapshot.num_rows == 20
 
 
+@pytest.mark.requirements("OCC-11", "ROWTRK-5")
 def test_a_file_that_is_removed_during_the_backfill_does_not_come_back(lake: Lake) -> None:
-    """OCC-11, ROWTRK-5: the backfill starts again without it."""
+    """The backfill starts again without it."""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -315,8 +320,9 @@ def test_a_file_that_is_removed_during_the_backfill_does_not_come_back(lake: Lak
 # --- DROP FEATURE -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("TF-14")
 def test_a_writer_feature_is_dropped_in_one_commit(lake: Lake) -> None:
-    """TF-14: ids that were given are not given again if the feature comes back."""
+    """Ids that were given are not given again if the feature comes back."""
     table = lake.new_table(properties=TRACKED)
     lake.append(table)
     result = alter_table(table, DropFeature("rowTracking"))
@@ -330,8 +336,40 @@ def test_a_writer_feature_is_dropped_in_one_commit(lake: Lake) -> None:
     assert sorted(table.snapshot().files["baseRowId"].to_pylist()) == [0, 10]
 
 
+GROUPS = "multiTableTransaction-dev"
+
+
+@pytest.mark.requirements("MTX-5", "TF-13", "TF-14")
+@pytest.mark.parametrize(
+    "alteration", [properties({f"delta.feature.{GROUPS}": "supported"}), EnableFeature("multitabletransaction-DEV")]
+)
+def test_the_feature_of_multi_table_transactions_is_added_only_on_request(
+    lake: Lake, alteration: SetProperties | EnableFeature
+) -> None:
+    table = lake.new_table()
+    assert not supports(table.snapshot().protocol, GROUPS)
+    result = alter_table(table, alteration)
+    protocol = result.snapshot.protocol
+    assert GROUPS in (protocol.writer_features or ()) and GROUPS not in (protocol.reader_features or ())
+    assert not any(GROUPS in key for key in result.snapshot.metadata.configuration)
+    assert result.shut_out == (
+        f"Clients without the feature {GROUPS} can read the table, and no longer write to it. No other engine is known to "
+        "support it.",
+    )
+    lake.append(table)
+    assert alter_table(table, alteration).shut_out == ()
+    dropped = alter_table(table, DropFeature(GROUPS))
+    assert not supports(dropped.snapshot.protocol, GROUPS) and dropped.shut_out == ()
+
+
+def test_the_result_names_who_can_no_longer_read_a_table(lake: Lake) -> None:
+    result = alter_table(lake.new_table(), EnableFeature("timestampNtz"))
+    assert result.shut_out == ("Clients without the feature timestampNtz can no longer read the table or write to it.",)
+
+
+@pytest.mark.requirements("UP-CPP-1", "UP-TW-7", "TF-14")
 def test_a_reader_feature_is_dropped_with_protection_of_older_checkpoints(lake: Lake) -> None:
-    """UP-CPP-1, UP-TW-7, TF-14: cleanup deletes all versions below that one or none."""
+    """Cleanup deletes all versions below that one or none."""
     lake.allow(MaintenanceKind.METADATA_CLEANUP)
     table = lake.new_table(properties={"delta.checkpointInterval": "2"})
     for _ in range(4):
@@ -354,6 +392,7 @@ def test_a_reader_feature_is_dropped_with_protection_of_older_checkpoints(lake: 
     assert plan.oldest_version >= 5
 
 
+@pytest.mark.requirements("TF-14", "UP-TW-7", "CM-1")
 @pytest.mark.parametrize(
     ("feature", "message"),
     [
@@ -370,7 +409,6 @@ def test_a_reader_feature_is_dropped_with_protection_of_older_checkpoints(lake: 
     ],
 )
 def test_features_that_cannot_be_dropped(lake: Lake, feature: str, message: str) -> None:
-    """TF-14, UP-TW-7, CM-1"""
     table = lake.new_table(properties={**MAPPED, **TRACKED, "delta.enableTypeWidening": "true"}, partition_columns=())
     alter_table(table, AddColumns([NewColumn("small", "int")]))
     alter_table(table, ChangeColumn(column="small", type="bigint"))
@@ -385,8 +423,9 @@ def test_features_that_cannot_be_dropped(lake: Lake, feature: str, message: str)
     assert table.latest_version() == version
 
 
+@pytest.mark.requirements("TF-14")
 def test_the_highest_row_id_keeps_the_feature_of_its_domain(lake: Lake) -> None:
-    """TF-14: if row tracking is added again, no id is given twice."""
+    """If row tracking is added again, no id is given twice."""
     table = lake.new_table(properties=TRACKED)
     lake.append(table)
     alter_table(table, DropFeature("rowTracking"))
@@ -395,8 +434,9 @@ def test_the_highest_row_id_keeps_the_feature_of_its_domain(lake: Lake) -> None:
     assert supports(table.snapshot().protocol, "domainMetadata")
 
 
+@pytest.mark.requirements("SCHEVO-5")
 def test_several_columns_are_changed_in_one_commit(lake: Lake) -> None:
-    """SCHEVO-5: in the given order; one that cannot be changed leaves all as they were."""
+    """In the given order; one that cannot be changed leaves all as they were."""
     table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
     alter_table(table, AddColumns([NewColumn("n", "int"), NewColumn("st", "struct<a: int, b: int>")]))
     done = alter_table(
@@ -428,8 +468,8 @@ def test_several_columns_are_changed_in_one_commit(lake: Lake) -> None:
     assert table.snapshot().version == 2
 
 
+@pytest.mark.requirements("CHK-3", "CHK-5")
 def test_a_constraint_is_dropped_as_a_property_and_not_added(lake: Lake) -> None:
-    """CHK-3, CHK-5"""
     table = lake.new_table(properties={"delta.constraints.positive": "id > 0", "delta.constraints.known": "id < 9"})
     result = alter_table(table, UnsetProperties(names=["delta.constraints.positive", "delta.constraints.nothing"]))
     kept = {key for key in result.snapshot.metadata.configuration if "constraints" in key}
@@ -438,8 +478,8 @@ def test_a_constraint_is_dropped_as_a_property_and_not_added(lake: Lake) -> None
         alter_table(table, SetProperties(properties={"delta.constraints.positive": "id > 0"}))
 
 
+@pytest.mark.requirements("UP-TW-4", "UP-TW-7")
 def test_type_widening_of_a_table_without_rows_is_dropped(lake: Lake) -> None:
-    """UP-TW-4, UP-TW-7"""
     table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
     alter_table(table, AddColumns([NewColumn("n", "int")]))
     alter_table(table, ChangeColumn(column="n", type="bigint"))
@@ -449,8 +489,8 @@ def test_type_widening_of_a_table_without_rows_is_dropped(lake: Lake) -> None:
     assert "delta.enableTypeWidening" not in snapshot.metadata.configuration
 
 
+@pytest.mark.requirements("TF-14")
 def test_column_mapping_that_is_not_used_is_dropped(lake: Lake) -> None:
-    """TF-14"""
     table = lake.new_table()
     alter_table(table, EnableFeature("columnMapping"))
     before = table.snapshot()
@@ -459,8 +499,9 @@ def test_column_mapping_that_is_not_used_is_dropped(lake: Lake) -> None:
     assert not supports(after.protocol, "columnMapping")
 
 
+@pytest.mark.requirements("UP-TW-5", "SKIP-1")
 def test_files_are_skipped_by_values_of_the_earlier_types(lake: Lake) -> None:
-    """UP-TW-5, SKIP-1: statistics and partition values of old files are those of the type that they were written with."""
+    """Statistics and partition values of old files are those of the type that they were written with."""
     table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
     alter_table(table, EnableFeature("timestampNtz"))
     alter_table(table, AddColumns([NewColumn("e", "date"), NewColumn("n", "smallint")]))

@@ -25,7 +25,7 @@ def rows_of(table: DeltaTable) -> list[tuple[object, ...]]:
 
 def columns_of_files(table: DeltaTable) -> set[str]:
     root = table.location.removeprefix("file://")
-    paths = table.files()["path"].to_pylist()
+    paths = table.scan().files()["path"].to_pylist()
     return {name for path in paths for name in pq.read_schema(f"{root}/{path}").names}
 
 
@@ -54,12 +54,13 @@ def test_column_mapping_is_removed_by_rewriting_the_files(lake: Connection) -> N
     assert table.alter.drop_feature("columnMapping").versions == (result.version + 1,)
     assert "columnMapping" not in (table.snapshot().protocol.writer_features or ())
     table.append(lake.spark.sql("SELECT 4L id, 'a' q, 1 more"))
-    assert table.count_rows() == 3
+    assert table.scan().count() == 3
 
 
+@pytest.mark.requirements("UP-TW-7")
 @pytest.mark.slow
 def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) -> None:
-    """UP-TW-7: deletion vectors, changed types, physical names and clustering columns go with the feature."""
+    """Deletion vectors, changed types, physical names and clustering columns go with the feature."""
     properties = {
         "delta.columnMapping.mode": "name",
         "delta.enableTypeWidening": "true",
@@ -80,15 +81,16 @@ def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) ->
     assert "typeChanges" not in snapshot.metadata.schema_string
     assert {
         str(item.type)
-        for item in pq.read_schema(f"{table.location.removeprefix('file://')}/{table.files()['path'][0]}")
+        for item in pq.read_schema(f"{table.location.removeprefix('file://')}/{table.scan().files()['path'][0]}")
         if item.name == "n"
     } == {"int64"}
     table.update({"n": "n + 1"}, "id = 6")
-    assert table.count_rows() == 199
+    assert table.scan().count() == 199
 
 
+@pytest.mark.requirements("TF-14", "DOM-7")
 def test_metadata_domains_go_with_their_feature(lake: Connection) -> None:
-    """TF-14, DOM-7: in a commit before, as delta-spark does it."""
+    """In a commit before, as delta-spark does it."""
     table = lake.create_table(NAME, lake.spark.range(1).schema, cluster_by="id")
     with pytest.raises(InvalidArgumentError, match="the features clustering need it"):
         table.alter.drop_feature("domainMetadata")

@@ -34,8 +34,8 @@ def _stored(lake: TableBuilder) -> Any:
     return json.loads(lake.table.snapshot().domains[DOMAIN].configuration)
 
 
+@pytest.mark.requirements("CLUST-1", "CLUST-2", "CLUST-7")
 def test_a_table_is_created_with_clustering_columns(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-1, CLUST-2, CLUST-7"""
     lake = build(cluster_by=["ID", "s.X"])
     snapshot = lake.table.snapshot()
     assert {"clustering", "domainMetadata"} <= set(snapshot.protocol.writer_features or ())
@@ -50,8 +50,9 @@ def test_a_table_is_created_with_clustering_columns(build: Callable[..., TableBu
     assert lake.rows() == [(1, ("a", 1), True)]
 
 
+@pytest.mark.requirements("CLUST-1")
 def test_creation_refuses_what_cannot_be_clustered(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-1: nothing is created."""
+    """Nothing is created."""
     for arguments, message in (
         ({"cluster_by": ["id"], "partition_by": ["z"]}, "partitioned by z"),
         ({"cluster_by": ["z"]}, "no bounds of type boolean"),
@@ -63,8 +64,9 @@ def test_creation_refuses_what_cannot_be_clustered(build: Callable[..., TableBui
     assert build(name="main.test.refused").table.snapshot().version == 0
 
 
+@pytest.mark.requirements("CLUST-1", "CLUST-2", "CLUST-7")
 def test_columns_can_be_set_changed_and_removed(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-1, CLUST-2, CLUST-7: only the domain changes."""
+    """Only the domain changes."""
     lake = build()
     lake.append((1, ("a", 1), True))
     result = cluster_by(lake.table, columns=["id"])
@@ -84,8 +86,8 @@ def test_columns_can_be_set_changed_and_removed(build: Callable[..., TableBuilde
     lake.append((2, ("b", 2), False))
 
 
+@pytest.mark.requirements("CLUST-1", "CLUST-4")
 def test_altering_refuses_partitioned_tables_and_files_without_statistics(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-1, CLUST-4"""
     with pytest.raises(InvalidArgumentError, match="partitioned by z"):
         cluster_by(build(partition_by=["z"]).table, columns=["id"])
     lake = build()
@@ -102,8 +104,9 @@ def test_altering_refuses_partitioned_tables_and_files_without_statistics(build:
         cluster_by(lake.table, columns=["s.x"])
 
 
+@pytest.mark.requirements("CLUST-3")
 def test_clustering_columns_have_statistics_beyond_the_limit(build: Callable[..., TableBuilder]) -> None:
-    """CLUST-3: also after the limit was lowered."""
+    """Also after the limit was lowered."""
     lake = build(cluster_by=["s.y"]).with_properties({"delta.dataSkippingNumIndexedCols": "1"})
     lake.append((1, ("a", 7), True))
     (stats,) = lake.table.snapshot().files["stats"].to_pylist()
@@ -126,10 +129,11 @@ def test_an_overwrite_keeps_the_clustering_columns_or_is_refused(build: Callable
     assert lake.table.snapshot().version == version
 
 
+@pytest.mark.requirements("CLUST-2", "COLMAP-8")
 def test_a_renamed_column_stays_a_clustering_column_and_it_cannot_be_dropped(
     build: Callable[..., TableBuilder],
 ) -> None:
-    """CLUST-2, COLMAP-8: the domain has physical names."""
+    """The domain has physical names."""
     lake = build(cluster_by=["id", "s.x"], properties={"delta.columnMapping.mode": "name"})
     stored = _stored(lake)
     assert stored["clusteringColumns"][0] != ["id"]
@@ -144,8 +148,8 @@ def test_a_renamed_column_stays_a_clustering_column_and_it_cannot_be_dropped(
     assert alter_table(lake.table, DropColumns(["s"])).snapshot.clustering_columns == (("id",),)
 
 
+@pytest.mark.requirements("RESTORE-1", "CLUST-7")
 def test_a_restore_brings_back_the_clustering_columns(build: Callable[..., TableBuilder]) -> None:
-    """RESTORE-1, CLUST-7"""
     lake = build()
     lake.append((1, ("a", 1), True))
     cluster_by(lake.table, columns=["id"])

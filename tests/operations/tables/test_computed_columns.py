@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from cm_delta_dagster.operations.tables.computed_columns import set_default
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
@@ -11,8 +13,8 @@ _SCHEMA = StructType((StructField("id", LONG), StructField("n", LONG, True, {CUR
 _NO_SESSION: Any = None  # Dropping a default does not use Spark.
 
 
+@pytest.mark.requirements("DEF-5", "OCC-5")
 def test_a_default_is_dropped_beside_a_concurrent_append_and_once(lake: Lake) -> None:
-    """DEF-5, OCC-5"""
     table = lake.new_table(schema=_SCHEMA, partition_columns=())
     appended: list[int] = []
 

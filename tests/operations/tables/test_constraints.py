@@ -39,8 +39,9 @@ def with_invariant(table: Table, column: str, text: str) -> None:
     transaction.commit()
 
 
+@pytest.mark.requirements("CHK-1", "CHK-2", "CHK-4")
 def test_rows_must_satisfy_a_constraint(build: Callable[..., TableBuilder], spark: SparkSession) -> None:
-    """CHK-1, CHK-2, CHK-4: false and NULL are violations of every verb, and nothing is committed."""
+    """False and NULL are violations of every verb, and nothing is committed."""
     builder = build("id long, s string, x struct<a:int>")
     builder.append((1, "abc", (5,)))
     table = builder.table
@@ -68,10 +69,11 @@ def test_rows_must_satisfy_a_constraint(build: Callable[..., TableBuilder], spar
     assert builder.rows() == [(1, "abc", (5,)), (2, None, (0,))]
 
 
+@pytest.mark.requirements("CHK-3")
 def test_a_constraint_is_added_only_if_all_rows_satisfy_it(
     build: Callable[..., TableBuilder], spark: SparkSession
 ) -> None:
-    """CHK-3: also rows that a concurrent writer adds."""
+    """Also rows that a concurrent writer adds."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (-7, "b"))
     table = builder.table
@@ -96,6 +98,7 @@ def test_a_constraint_is_added_only_if_all_rows_satisfy_it(
     add_constraint(table, spark=spark, name="positive", check="id > 0")
 
 
+@pytest.mark.requirements("CHK-2")
 @pytest.mark.parametrize(
     ("check", "message"),
     [
@@ -113,17 +116,17 @@ def test_a_constraint_is_added_only_if_all_rows_satisfy_it(
 def test_a_condition_that_cannot_be_checked_is_refused(
     build: Callable[..., TableBuilder], spark: SparkSession, check: str, message: str
 ) -> None:
-    """CHK-2."""
     builder = build("id long")
     with pytest.raises(InvalidArgumentError, match=message):
         add_constraint(builder.table, spark=spark, name="c", check=check)
     assert builder.table.snapshot().version == 0
 
 
+@pytest.mark.requirements("CHK-2")
 def test_a_constraint_may_call_what_is_constant_within_a_query(
     build: Callable[..., TableBuilder], spark: SparkSession
 ) -> None:
-    """CHK-2: as in delta-spark, the current time; every kind of write checks it."""
+    """As in delta-spark, the current time; every kind of write checks it."""
     builder = build("id long, day date")
     builder.append((1, dt.date(2020, 1, 1)))
     calls = ("current_date()", "curdate()", "now()", "current_timestamp()", "localtimestamp()", "CURRENT_DATE()")
@@ -140,8 +143,8 @@ def test_a_constraint_may_call_what_is_constant_within_a_query(
     assert builder.rows() == [(1, dt.date(2020, 1, 1)), (2, dt.date(2020, 1, 2))]
 
 
+@pytest.mark.requirements("CHK-5")
 def test_a_dropped_constraint_is_not_checked(build: Callable[..., TableBuilder], spark: SparkSession) -> None:
-    """CHK-5."""
     builder = build("id long")
     add_constraint(builder.table, spark=spark, name="C", check="id > 0")
     with pytest.raises(InvalidArgumentError, match="has a constraint"):
@@ -153,10 +156,11 @@ def test_a_dropped_constraint_is_not_checked(build: Callable[..., TableBuilder],
     assert drop_constraint(builder.table, name="c", if_exists=True).versions == ()
 
 
+@pytest.mark.requirements("CHK-4")
 def test_a_constraint_over_a_missing_column_blocks_writes(
     build: Callable[..., TableBuilder], spark: SparkSession
 ) -> None:
-    """CHK-4: a new schema without the column."""
+    """A new schema without the column."""
     builder = build("id long, v long")
     add_constraint(builder.table, spark=spark, name="c", check="v > 0")
     with pytest.raises(InvalidArgumentError, match="'c'"):
@@ -164,8 +168,8 @@ def test_a_constraint_over_a_missing_column_blocks_writes(
     assert builder.table.snapshot().version == 1
 
 
+@pytest.mark.requirements("INV-1", "INV-2", "INV-3")
 def test_rows_must_satisfy_the_invariants_of_old_tables(build: Callable[..., TableBuilder]) -> None:
-    """INV-1, INV-2, INV-3."""
     builder = build("id long, v long")
     with_invariant(builder.table, "v", json.dumps({"expression": {"expression": "v > id"}}))
     builder.append((1, 2))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CmDeltaError,
@@ -36,8 +36,8 @@ def version_0(lake: Lake, location: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.decode().splitlines()]
 
 
+@pytest.mark.requirements("CM-1", "CM-2", "CM-D2", "LOG-7")
 def test_a_new_table_is_catalog_managed_and_empty_at_version_0(lake: Lake) -> None:
-    """CM-1, CM-2, CM-D2, LOG-7"""
     table = lake.new_table()
     snapshot = table.snapshot()
     assert (snapshot.version, snapshot.published_version, snapshot.num_files) == (0, 0, 0)
@@ -48,9 +48,9 @@ def test_a_new_table_is_catalog_managed_and_empty_at_version_0(lake: Lake) -> No
     assert snapshot.timestamp_ms == lake.clock()
 
 
+@pytest.mark.requirements("CM-D2", "CINFO-2", "ICT-3", "ICT-8")
 def test_version_0_starts_with_the_commit_info_of_the_creation(lake: Lake) -> None:
-    """CM-D2, CINFO-2, ICT-3, ICT-8"""
-    context = CommitContext(tags={"dagster/run_id": "r1"}, user_metadata="first")
+    context = CommitProperties(tags={"dagster/run_id": "r1"}, user_metadata="first")
     table = lake.new_table(description="what it is", context=context)
     first, *others = version_0(lake, table.location)
     info = first["commitInfo"]
@@ -89,11 +89,12 @@ def test_a_column_that_needs_a_table_feature_enables_it(lake: Lake) -> None:
     assert "timestampNtz" in (table.snapshot().protocol.writer_features or ())
 
 
+@pytest.mark.requirements("META-4")
 def test_partition_columns_are_spelled_as_in_the_schema(lake: Lake) -> None:
-    """META-4"""
     assert lake.new_table(partition_columns=("DAY",)).snapshot().partition_columns == ("day",)
 
 
+@pytest.mark.requirements("META-7", "CM-D1")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -110,7 +111,6 @@ def test_partition_columns_are_spelled_as_in_the_schema(lake: Lake) -> None:
 def test_an_invalid_definition_is_refused_before_anything_is_reserved(
     lake: Lake, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
-    """META-7, CM-D1"""
     with pytest.raises(error):
         lake.new_table(**arguments)
     assert not any(method == "create_staging_table" for method, _ in lake.catalog.calls)
@@ -126,8 +126,8 @@ def test_a_taken_name_is_refused_before_anything_is_written(lake: Lake) -> None:
     assert not any(method.startswith("write") for method, _ in lake.store.calls)
 
 
+@pytest.mark.requirements("CM-D3")
 def test_a_name_taken_while_version_0_is_written_keeps_the_other_table(lake: Lake) -> None:
-    """CM-D3"""
     winners = []
 
     def overtake(method: str, location: Any) -> None:
@@ -141,9 +141,10 @@ def test_a_name_taken_while_version_0_is_written_keeps_the_other_table(lake: Lak
     assert lake.client.table(NAME).snapshot().metadata.description == "winner"
 
 
+@pytest.mark.requirements("CM-D1", "CM-D4", "CM-D5")
 @pytest.mark.parametrize("point", ["reserve", "write", "register"])
 def test_a_failure_at_any_point_leaves_nothing_visible(lake: Lake, point: str) -> None:
-    """CM-D1, CM-D4, CM-D5: the same name can be created afterwards."""
+    """The same name can be created afterwards."""
     methods = {"reserve": "create_staging_table", "register": "register_table"}
     if point == "write":
         lake.store.fails = broken_storage("write_if_absent", "_delta_log")
@@ -175,9 +176,8 @@ def test_a_registration_that_stays_unanswered_is_reported_as_unknown(lake: Lake)
     assert lake.client.table(NAME).snapshot().version == 0
 
 
+@pytest.mark.requirements("LOG-5")
 def test_a_log_at_the_reserved_location_is_never_overwritten(lake: Lake) -> None:
-    """LOG-5"""
-
     def occupied(method: str, answer: Any) -> Any:
         if method == "create_staging_table":
             lake.memory.write(f"{answer.location}/_delta_log/00000000000000000000.json", b"theirs")
@@ -191,8 +191,8 @@ def test_a_log_at_the_reserved_location_is_never_overwritten(lake: Lake) -> None
     assert lake.memory.read(status.location) == b"theirs"
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_dropped_name_can_be_used_for_another_table(lake: Lake) -> None:
-    """CM-D8"""
     first = lake.new_table()
     lake.catalog.registry.drop_table(NAME)
     second = lake.new_table()
@@ -221,8 +221,8 @@ def test_open_or_create_opens_a_concurrently_created_table(lake: Lake) -> None:
     assert table.table_id == winners[1]
 
 
+@pytest.mark.requirements("CM-D3")
 def test_of_many_concurrent_callers_one_creates_and_all_open_the_same_table(lake: Lake) -> None:
-    """CM-D3"""
     ids: list[str] = []
 
     def work() -> None:
@@ -255,8 +255,8 @@ def test_open_or_create_refuses_a_table_that_rows_of_the_schema_do_not_fit(
         )
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_a_column_of_a_type_that_is_only_read_is_refused_and_nothing_is_left(lake: Lake) -> None:
-    """UP-INT-1."""
     schema = StructType((*SCHEMA.fields, StructField("spans", ArrayType(PrimitiveType("interval day to second")))))
     with pytest.raises(SchemaMismatchError, match=r"'spans' has the type 'interval day to second'.*Cast the column"):
         create_table(lake.client, identifier=NAME, schema=schema)

@@ -28,8 +28,8 @@ def declare(table: Table, properties: Mapping[str, str]) -> AlterResult:
     return apply_declaration(table, TableDeclaration(properties=properties), spark=no_spark)
 
 
+@pytest.mark.requirements("ICEV2-3")
 def test_iceberg_compatibility_is_refused_for_files_that_lack_its_ids(lake: Lake) -> None:
-    """ICEV2-3"""
     table = lake.new_table(schema=ARRAYS, partition_columns=(), properties=MAPPED)
     lake.append(table, partition_values={})
     with pytest.raises(InvalidArgumentError, match="ids of array elements"):
@@ -39,8 +39,8 @@ def test_iceberg_compatibility_is_refused_for_files_that_lack_its_ids(lake: Lake
     assert declare(empty, ICEBERG).version == 1
 
 
+@pytest.mark.requirements("ICEV2-2")
 def test_iceberg_compatibility_is_refused_for_deletion_vectors(lake: Lake) -> None:
-    """ICEV2-2"""
     table = lake.new_table(partition_columns=(), properties=MAPPED)
     lake.append(table, "a.parquet", partition_values={}, deletion_vector=vector())
     with pytest.raises(InvalidArgumentError, match="deletion vectors"):
@@ -48,8 +48,8 @@ def test_iceberg_compatibility_is_refused_for_deletion_vectors(lake: Lake) -> No
     assert table.snapshot().version == 1
 
 
+@pytest.mark.requirements("ROWTRK-8")
 def test_files_that_another_writer_adds_before_row_tracking_get_row_ids(lake: Lake) -> None:
-    """ROWTRK-8"""
     table = lake.new_table()
     added: list[str] = []
 
@@ -67,8 +67,8 @@ def test_files_that_another_writer_adds_before_row_tracking_get_row_ids(lake: La
     assert snapshot.files["baseRowId"].to_pylist() == [0]
 
 
+@pytest.mark.requirements("UP-RT-1")
 def test_row_tracking_that_is_suspended_is_refused_before_the_first_commit(lake: Lake) -> None:
-    """UP-RT-1"""
     table = lake.new_table()
     lake.append(table)
     snapshot = table.snapshot()

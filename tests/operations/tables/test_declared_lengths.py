@@ -37,6 +37,7 @@ def _declared(table: Table, column: str = "st") -> str | None:
     return item.metadata.get(CHAR)
 
 
+@pytest.mark.requirements("UP-TW-2")
 @pytest.mark.parametrize(
     ("alteration", "expected"),
     [
@@ -53,7 +54,7 @@ def _declared(table: Table, column: str = "st") -> str | None:
     ],
 )  # fmt: skip
 def test_declared_lengths_follow_the_fields_that_change(lake: Lake, alteration: Alteration, expected: str) -> None:
-    """UP-TW-2: Spark reads declared lengths from the metadata of the column, and finds the fields by name or position."""
+    """Spark reads declared lengths from the metadata of the column, and finds the fields by name or position."""
     table = _declared_table(lake)
     alter_table(table, alteration)
     assert _declared(table, "whole" if alteration == RenameColumn("st", "whole") else "st") == expected

@@ -7,8 +7,8 @@ from cm_delta_dagster.operations.tables.drop import drop_table
 from tests.support.lake import Lake
 
 
+@pytest.mark.requirements("CM-D6")
 def test_a_dropped_table_is_not_found_and_its_files_stay(lake: Lake) -> None:
-    """CM-D6"""
     table = lake.new_table()
     lake.append(table)
     lake.client.wait_for_background()
@@ -19,8 +19,8 @@ def test_a_dropped_table_is_not_found_and_its_files_stay(lake: Lake) -> None:
     assert lake.files(table) == before
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_writer_with_a_handle_to_a_dropped_table_gets_an_error(lake: Lake) -> None:
-    """CM-D8"""
     table = lake.new_table()
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
     drop_table(lake.client, identifier="main.test.t")

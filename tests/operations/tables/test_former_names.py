@@ -20,7 +20,7 @@ def _insert(lake: Connection, name: str, old: str) -> None:
 
 
 def _merge(lake: Connection, name: str, old: str) -> None:
-    lake.table(name).merge(lake.sql(f"SELECT 2 AS id, {old}"), on="id", schema_mode="merge")
+    lake.table(name).upsert(lake.sql(f"SELECT 2 AS id, {old}"), on="id", schema_mode="merge")
 
 
 def _clauses(lake: Connection, name: str, old: str) -> None:

@@ -41,8 +41,8 @@ def all_objects(lake: Lake) -> set[str]:
     return found - {f"memory://lake/warehouse/{WAREHOUSE_MARKER_NAME}"}
 
 
+@pytest.mark.requirements("CM-D6")
 def test_an_undropped_table_has_every_version_and_accepts_writes(lake: Lake) -> None:
-    """CM-D6"""
     table = lake.new_table()
     lake.append(table)
     drop_table(lake.client, identifier=NAME)
@@ -55,8 +55,8 @@ def test_an_undropped_table_has_every_version_and_accepts_writes(lake: Lake) -> 
     assert lake.reopened().table(NAME).snapshot(version=1).num_files == 1
 
 
+@pytest.mark.requirements("CM-D8")
 def test_of_several_dropped_tables_of_one_name_the_id_selects_one(lake: Lake) -> None:
-    """CM-D8"""
     first = lake.new_table()
     lake.append(first)
     drop_table(lake.client, identifier=NAME)
@@ -72,8 +72,8 @@ def test_of_several_dropped_tables_of_one_name_the_id_selects_one(lake: Lake) ->
         undrop_table(lake.client, identifier="main.test.other")
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_handle_from_before_a_rename_keeps_its_table(lake: Lake) -> None:
-    """CM-D8"""
     old = lake.new_table()
     lake.append(old)
     rename_table(lake.client, identifier=NAME, to="main.test.renamed")
@@ -120,8 +120,8 @@ def test_an_invalid_name_is_refused_by_every_operation(lake: Lake, name: Any) ->
             call()
 
 
+@pytest.mark.requirements("CM-M5")
 def test_a_handle_from_before_a_rename_follows_the_policy_of_the_new_name(lake: Lake) -> None:
-    """CM-M5"""
     table = lake.new_table()
     lake.allow(MaintenanceKind.DATA_CLEANUP, scope=NAME)
     require_permission(table, MaintenanceKind.DATA_CLEANUP)
@@ -130,8 +130,8 @@ def test_a_handle_from_before_a_rename_follows_the_policy_of_the_new_name(lake: 
         require_permission(table, MaintenanceKind.DATA_CLEANUP)
 
 
+@pytest.mark.requirements("CM-D8")
 def test_a_handle_to_a_dropped_table_cannot_write_to_its_successor(lake: Lake) -> None:
-    """CM-D8"""
     old = lake.new_table()
     lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
     lake.append(old)
@@ -151,8 +151,8 @@ def test_a_handle_to_a_dropped_table_cannot_write_to_its_successor(lake: Lake) -
     assert (lake.client.table(NAME).table_id, lake.files(new)) == (new.table_id, before)
 
 
+@pytest.mark.requirements("CM-D7")
 def test_purge_deletes_an_old_dropped_table_and_nothing_else(lake: Lake) -> None:
-    """CM-D7"""
     lake.allow(MaintenanceKind.TABLE_PURGE)
     kept = lake.new_table("kept")
     lake.append(kept)
@@ -183,8 +183,8 @@ def test_purge_deletes_an_old_dropped_table_and_nothing_else(lake: Lake) -> None
     assert purge(lake.client, plan).skipped == (plan.candidates[0].table,)
 
 
+@pytest.mark.requirements("CM-M4", "CM-M6", "CM-M7")
 def test_purge_needs_its_own_permission(lake: Lake) -> None:
-    """CM-M4, CM-M6, CM-M7"""
     for kind in (MaintenanceKind.DATA_CLEANUP, MaintenanceKind.METADATA_CLEANUP):
         lake.allow(kind)
     lake.new_table()
@@ -202,8 +202,8 @@ def test_purge_needs_its_own_permission(lake: Lake) -> None:
     assert undrop_table(lake.client, identifier=NAME).snapshot().version == 0
 
 
+@pytest.mark.requirements("CM-D7")
 def test_a_table_restored_after_the_plan_is_not_purged_even_if_dropped_again(lake: Lake) -> None:
-    """CM-D7"""
     lake.allow(MaintenanceKind.TABLE_PURGE)
     table = lake.new_table()
     drop_table(lake.client, identifier=NAME)
@@ -224,8 +224,9 @@ def abandon_creation(lake: Lake, name: str = NAME) -> StagingTable:
     return staging
 
 
+@pytest.mark.requirements("CM-D5")
 def test_a_creation_purges_old_abandoned_creations(lake: Lake) -> None:
-    """CM-D5: recent creations and dropped tables are kept."""
+    """Recent creations and dropped tables are kept."""
     staging = abandon_creation(lake)
     dropped = lake.new_table("dropped")
     drop_table(lake.client, identifier="main.test.dropped")
@@ -247,8 +248,8 @@ def test_a_creation_purges_old_abandoned_creations(lake: Lake) -> None:
         lake.catalog.registry.register_table(staging.table_id, TableIdentifier.parse(NAME), summary=summary)
 
 
+@pytest.mark.requirements("CM-M5", "CM-M6")
 def test_abandoned_creations_stay_if_the_policy_denies_their_purge(lake: Lake) -> None:
-    """CM-M5, CM-M6"""
     abandon_creation(lake)
     lake.deny(MaintenanceKind.CREATION_PURGE)
     lake.clock.pass_days(8)
@@ -262,8 +263,8 @@ def test_abandoned_creations_stay_if_the_policy_denies_their_purge(lake: Lake) -
     assert all_objects(lake) == set()
 
 
+@pytest.mark.requirements("CM-D7")
 def test_abandoned_creations_in_another_warehouse_are_not_purged(lake: Lake, tmp_path: Path) -> None:
-    """CM-D7"""
     abandon_creation(lake)
     lake.clock.pass_days(8)
     before = all_objects(lake)
@@ -273,8 +274,8 @@ def test_abandoned_creations_in_another_warehouse_are_not_purged(lake: Lake, tmp
     assert (all_objects(lake), len(lake.catalog.registry.inactive_tables())) == (before, 1)
 
 
+@pytest.mark.requirements("CM-D5")
 def test_the_next_creations_continue_the_purge_of_a_large_abandoned_one(lake: Lake) -> None:
-    """CM-D5"""
     staging = abandon_creation(lake)
     for number in range(1500):
         lake.memory.write(f"{staging.location}/{number}.parquet", b"")
@@ -290,9 +291,8 @@ def test_the_next_creations_continue_the_purge_of_a_large_abandoned_one(lake: La
     assert (all_objects(lake), lake.catalog.registry.inactive_tables()) == (set(), ())
 
 
+@pytest.mark.requirements("CM-D5", "CM-W5")
 def test_a_creation_that_was_purged_before_it_ended_leaves_nothing(lake: Lake) -> None:
-    """CM-D5, CM-W5"""
-
     def write(table: Table) -> None:
         lake.clock.pass_days(8)
         assert [one.table_id for one in purge_abandoned(lake.reopened())] == [table.table_id]
@@ -303,8 +303,9 @@ def test_a_creation_that_was_purged_before_it_ended_leaves_nothing(lake: Lake) -
     assert (all_objects(lake), lake.catalog.registry.list_tables()) == (set(), ())
 
 
+@pytest.mark.requirements("CM-D5")
 def test_an_abandoned_creation_is_purged_when_it_is_old_enough(lake: Lake) -> None:
-    """CM-D5: the plan lists it."""
+    """The plan lists it."""
     name = TableIdentifier.parse(NAME)
     staging = abandon_creation(lake)
     lake.clock.pass_days(6.9)
@@ -319,8 +320,8 @@ def test_an_abandoned_creation_is_purged_when_it_is_old_enough(lake: Lake) -> No
         lake.catalog.registry.register_table(staging.table_id, name, summary=summary)
 
 
+@pytest.mark.requirements("CM-D7")
 def test_a_location_outside_of_the_managed_root_is_refused(lake: Lake, tmp_path: Path) -> None:
-    """CM-D7"""
     lake.allow(MaintenanceKind.TABLE_PURGE)
     lake.new_table()
     drop_table(lake.client, identifier=NAME)
@@ -336,9 +337,10 @@ def test_a_location_outside_of_the_managed_root_is_refused(lake: Lake, tmp_path:
     assert undrop_table(lake.client, identifier=NAME).snapshot().version == 0
 
 
+@pytest.mark.requirements("CM-D7")
 @pytest.mark.parametrize("linked", ["table", "schema"])
 def test_a_purge_does_not_follow_a_link_out_of_the_warehouse(tmp_path: Path, linked: str) -> None:
-    """CM-D7: files outside of the warehouse are not purged."""
+    """Files outside of the warehouse are not purged."""
     warehouse, elsewhere = tmp_path / "warehouse", tmp_path / "elsewhere"
     (tmp_path / "real").mkdir()
     warehouse.symlink_to(tmp_path / "real")  # The warehouse itself may be a link.

@@ -1,5 +1,7 @@
 """Files that belong to no table are found; files of tables are not listed."""
 
+import pytest
+
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.operations.tables.drop import drop_table
@@ -10,8 +12,8 @@ from tests.support.lake import Lake
 WAREHOUSE = "memory://lake/warehouse"
 
 
+@pytest.mark.requirements("CM-D7", "CM-D8")
 def test_files_written_after_the_purge_of_their_table_are_found(lake: Lake) -> None:
-    """CM-D7, CM-D8"""
     lake.allow(MaintenanceKind.TABLE_PURGE)
     for name in ("kept", "dropped", "purged"):
         lake.append(lake.new_table(name))

@@ -29,8 +29,9 @@ def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
         yield connection
 
 
+@pytest.mark.requirements("TF-14")
 def test_a_replacement_keeps_id_history_and_features(lake: Connection) -> None:
-    """TF-14: the protocol loses no feature; older versions are read and restored as they were."""
+    """The protocol loses no feature; older versions are read and restored as they were."""
     rows = lake.spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string")
     mapped = {"delta.columnMapping.mode": "name", "delta.enableRowTracking": "true", "owner": "me"}
     first = lake.create_table_as(NAME, rows, ["p"], properties=mapped, description="old")
@@ -60,8 +61,8 @@ def test_a_table_is_replaced_by_rows_that_are_read_from_it(lake: Connection) -> 
     kept = table.to_df().where("id > 3").selectExpr("id", "id % 2 AS odd")
     table = lake.create_table_as(NAME, kept, cluster_by=["odd"], mode="replace")
     assert sorted(map(tuple, table.to_df().collect())) == [(4, 0), (5, 1)]
-    assert table.clustering_columns() == ("odd",)
-    assert lake.create_table(NAME, kept.schema, mode="replace").clustering_columns() == ()
+    assert table.snapshot().clustering_columns == (("odd",),)
+    assert lake.create_table(NAME, kept.schema, mode="replace").snapshot().clustering_columns == ()
     with pytest.raises(InvalidArgumentError, match="clustered table"):
         lake.create_table(NAME, kept.schema, "odd", mode="replace")
 

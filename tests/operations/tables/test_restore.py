@@ -1,5 +1,6 @@
 """RESTORE: an older version becomes the next version; nothing is lost, and missing files are found before the commit."""
 
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    IllegalCommitError,
     InvalidArgumentError,
     MaintenanceInProgressError,
     ObjectNotFoundError,
@@ -14,15 +16,16 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
 from cm_delta_dagster.operations.tables.restore import (
-    MissingFiles,
     RestoreOutcome,
     plan_restore,
     restore,
 )
-from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor, Metadata
+from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, DeletionVectorDescriptor, Metadata
+from cm_delta_dagster.protocol.actions.commit_json import encode_commit
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType, schema_to_json
 from tests.support.actions import add_file
+from tests.support.forced_commit import ratify
 from tests.support.lake import SCHEMA, Lake, vector
 
 
@@ -47,8 +50,8 @@ def add_vector(lake: Lake, table: Table, path: str, descriptor: DeletionVectorDe
     return transaction.commit().version
 
 
+@pytest.mark.requirements("RESTORE-1")
 def test_a_restore_commits_the_old_state_and_keeps_the_history(lake: Lake) -> None:
-    """RESTORE-1"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -64,8 +67,8 @@ def test_a_restore_commits_the_old_state_and_keeps_the_history(lake: Lake) -> No
     assert commit.adds["dataChange"].to_pylist() == [True]
 
 
+@pytest.mark.requirements("RESTORE-1")
 def test_a_restore_can_be_undone_by_a_restore(lake: Lake) -> None:
-    """RESTORE-1"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -91,8 +94,8 @@ def test_a_timestamp_selects_the_version_of_that_time(lake: Lake) -> None:
     assert live(table) == ["a.parquet"]
 
 
+@pytest.mark.requirements("RESTORE-2")
 def test_files_are_compared_by_path_and_deletion_vector(lake: Lake) -> None:
-    """RESTORE-2"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -106,8 +109,8 @@ def test_files_are_compared_by_path_and_deletion_vector(lake: Lake) -> None:
     assert live(table) == ["a.parquet", "b.parquet"]
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_schema_and_properties_go_back_and_the_log_continues(lake: Lake) -> None:
-    """RESTORE-3"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     before = table.snapshot()
@@ -136,8 +139,8 @@ def test_an_append_only_table_is_restored(lake: Lake) -> None:
     assert live(table) == []
 
 
+@pytest.mark.requirements("RESTORE-4")
 def test_missing_files_are_found_before_the_commit(lake: Lake) -> None:
-    """RESTORE-4"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -148,19 +151,19 @@ def test_missing_files_are_found_before_the_commit(lake: Lake) -> None:
     ):
         restore(table, version=2)
     assert table.snapshot().version == 3
-    result = restore(table, version=2, missing_files=MissingFiles.IGNORE)
+    result = restore(table, version=2, force=True)
     assert (result.num_missing_files, result.num_restored_files, live(table)) == (1, 1, ["b.parquet"])
 
 
+@pytest.mark.requirements("RESTORE-4")
 def test_a_missing_deletion_vector_counts_as_a_missing_file(lake: Lake) -> None:
-    """RESTORE-4"""
     table = lake.new_table()
     lake.append(table, "a.parquet")
     add_vector(lake, table, "a.parquet", vector())
     restore(table, version=0)
     with pytest.raises(ObjectNotFoundError, match="deletion_vector"):
         restore(table, version=2)
-    result = restore(table, version=2, missing_files=MissingFiles.IGNORE)
+    result = restore(table, version=2, force=True)
     assert (result.num_restored_files, live(table)) == (0, [])
 
 
@@ -208,7 +211,7 @@ def test_a_restore_waits_for_no_maintenance_run(lake: Lake) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"version": 0, "timestamp_ms": 1}])
 def test_a_version_or_a_timestamp_is_needed(lake: Lake, arguments: dict[str, int]) -> None:
-    with pytest.raises(InvalidArgumentError, match="the version to restore or a timestamp"):
+    with pytest.raises(InvalidArgumentError, match=r"a version (nor|and) a timestamp"):
         restore(lake.new_table(), **arguments)
 
 
@@ -218,8 +221,8 @@ def test_a_version_that_does_not_exist_is_refused(lake: Lake) -> None:
         restore(table, version=9)
 
 
+@pytest.mark.requirements("RESTORE-5")
 def test_restored_files_keep_their_row_ids(lake: Lake) -> None:
-    """RESTORE-5"""
     table = lake.new_table(properties={"delta.feature.rowTracking": "supported"})
     lake.append(table, "a.parquet")
     lake.append(table, "b.parquet")
@@ -232,3 +235,66 @@ def test_restored_files_keep_their_row_ids(lake: Lake) -> None:
     restore(table, version=0)
     lake.append(table, "c.parquet")
     assert table.snapshot().files["baseRowId"].to_pylist() == [20]
+
+
+def _with_columns(metadata: Metadata, *columns: StructField) -> Metadata:
+    return replace(metadata, schema_string=schema_to_json(StructType((*SCHEMA.fields, *columns))))
+
+
+def _force(lake: Lake, table: Table, *actions: Action) -> int:
+    """Ratify a commit whose content the catalog does not see."""
+    lake.clock.now += 1000
+    txn_id = str(uuid.uuid4())
+    info = CommitInfo(
+        in_commit_timestamp=lake.clock(), timestamp=lake.clock(), txn_id=txn_id, operation="WRITE", engine_info="fork"
+    )
+    return ratify(lake, table, encode_commit([info, *actions]), txn_id=txn_id)
+
+
+@pytest.mark.parametrize("name", ["ID", "", "day"])
+def test_a_version_whose_definition_the_catalog_refuses_is_not_restored_and_nothing_is_written(
+    lake: Lake, name: str
+) -> None:
+    """Other clients wrote it before the catalog checked commits."""
+    table = lake.new_table()
+    lake.append(table, "a.parquet")
+    good = table.snapshot().metadata
+    bad = _force(lake, table, _with_columns(good, StructField(name=name, type=PrimitiveType("long"))))
+    _force(lake, table, good)
+    version = table.snapshot().version
+    table.services.wait_for_background()
+    files = lake.files(table)
+    for refused in (plan_restore, restore):
+        with pytest.raises(
+            IllegalCommitError, match=f"Version {bad} of main.test.t cannot be restored: .*schemaString"
+        ):
+            refused(table, version=bad)
+    table.services.wait_for_background()
+    assert lake.files(table) == files and table.snapshot().version == version
+
+
+def test_a_version_is_not_restored_if_files_stay_that_have_another_type(lake: Lake) -> None:
+    table = lake.new_table()
+    lake.append(table, "a.parquet")
+    good = table.snapshot().metadata
+    numbers = StructField(name="n", type=PrimitiveType("long"))
+    before = _force(lake, table, _with_columns(good, numbers))
+    _force(lake, table, _with_columns(good, replace(numbers, type=PrimitiveType("string"))))
+    with pytest.raises(IllegalCommitError, match=rf"Version {before} of .* the type of column n from string to bigint"):
+        restore(table, version=before)
+    removed = lake.remove(table, "a.parquet").version
+    assert restore(table, version=before).version == removed + 1
+
+
+def test_a_wider_type_is_taken_back_by_a_restore_that_keeps_files(lake: Lake) -> None:
+    table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
+    lake.append(table, "a.parquet")
+    good = table.snapshot().metadata
+    number = StructField(name="n", type=PrimitiveType("integer"))
+    before = set_metadata(table, _with_columns(good, number))
+    changes = {"delta.typeChanges": [{"fromType": "integer", "toType": "long"}]}
+    set_metadata(table, _with_columns(good, replace(number, type=PrimitiveType("long"), metadata=changes)))
+    lake.append(table, "b.parquet")
+    restore(table, version=before)
+    assert live(table) == ["a.parquet"]
+    assert [field.type for field in table.snapshot().schema.fields if field.name == "n"] == [PrimitiveType("integer")]

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.row_change import RowChange
@@ -36,7 +37,9 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilde
 def _changes(builder: TableBuilder) -> list[tuple[Any, ...]]:
     """The changes of the latest version, with their kind first."""
     version = builder.table.snapshot().version
-    found = read_changes_arrow(builder.table, ChangeRange(starting_version=version, ending_version=version))
+    found = read_changes_arrow(
+        open_changes(builder.table, ChangeRange(starting_version=version, ending_version=version))
+    )
     rows = found.drop_columns(["_commit_version", "_commit_timestamp"]).to_pylist()
     return sorted((row.pop("_change_type"), *row.values()) for row in rows)
 
@@ -47,9 +50,10 @@ def _num_change_files(builder: TableBuilder) -> int:
     )
 
 
+@pytest.mark.requirements("CDF-1", "CDF-2", "CDF-3", "CDF-4")
 @pytest.mark.parametrize("vectors", [pytest.param("true", marks=pytest.mark.slow), "false"])
 def test_each_verb_records_the_rows_that_it_changes(build: Callable[..., TableBuilder], vectors: str) -> None:
-    """CDF-1, CDF-2, CDF-3, CDF-4: with deletion vectors and by rewriting files; a pure delete by vectors needs no change file."""
+    """With deletion vectors and by rewriting files; a pure delete by vectors needs no change file."""
     builder = build("id long, p string, v string", "p", vectors=vectors)
     builder.append(*[(i, "a" if i < 6 else "b", "v") for i in range(9)])
     spark, table = builder.spark, builder.table
@@ -93,11 +97,12 @@ def test_a_row_with_two_partners_is_recorded_once(build: Callable[..., TableBuil
     assert _changes(builder) == [("delete", 1), ("insert", 9)]
 
 
+@pytest.mark.requirements("CDF-2", "IDENT-3", "DEF-2")
 @pytest.mark.parametrize("limit", [100_000, 0])
 def test_updated_rows_keep_computed_values_beside_inserted_rows(
     client: DeltaClient, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    """CDF-2, IDENT-3, DEF-2: only inserted rows get defaults and identity values, in whatever order the clauses stand."""
+    """Only inserted rows get defaults and identity values, in whatever order the clauses stand."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", limit)
     columns = (
         Column("id", "bigint"),
@@ -110,8 +115,10 @@ def test_updated_rows_keep_computed_values_beside_inserted_rows(
     merge = MergeBuilder(table, change=RowChange(source=source, on="t.id = s.id", source_alias="s", target_alias="t"))
     merge = merge.when_not_matched_insert({"id": "s.id"}).when_matched_update({"v": "'m'"})
     version = merge.when_not_matched_by_source_update({"v": "'o'"}).execute().version
-    expected = rows_of(read(table, spark=spark))
+    expected = rows_of(read(open_scan(table), spark=spark))
     assert expected == [(1, 1, "o"), (2, 2, "m"), (3, expected[2][1], "new")] and expected[2][1] > 2
-    found = read_changes_arrow(table, ChangeRange(starting_version=version, ending_version=version)).to_pylist()
+    found = read_changes_arrow(
+        open_changes(table, ChangeRange(starting_version=version, ending_version=version))
+    ).to_pylist()
     after = [row for row in found if row["_change_type"] in ("insert", "update_postimage")]
     assert sorted((row["id"], row["key"], row["v"]) for row in after) == expected

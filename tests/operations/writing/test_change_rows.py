@@ -13,6 +13,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CommitConflictError, CorruptLogError
 from cm_delta_dagster.operations.maintenance.reorg import reorg
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.update import update
@@ -37,8 +38,9 @@ def _files(builder: TableBuilder) -> list[dict[str, Any]]:
     return builder.table.snapshot().files.to_pylist()
 
 
+@pytest.mark.requirements("DV-1", "DV-2", "DV-21", "DV-23", "DV-24", "FILE-7")
 def test_deleted_rows_are_marked_and_the_file_stays(build: Build) -> None:
-    """DV-1, DV-2, DV-21, DV-23, DV-24, FILE-7: a second delete replaces the vector by one with the old and new positions."""
+    """A second delete replaces the vector by one with the old and new positions."""
     builder = build("id long")
     builder.append(*[(i,) for i in range(10)])
     (before,) = _files(builder)
@@ -59,13 +61,14 @@ def test_deleted_rows_are_marked_and_the_file_stays(build: Build) -> None:
     assert list(vector) == [2, 5, 7] and second.metrics["numDeletedRows"] == "1"
     assert second.metrics["numDeletionVectorsUpdated"] == "1"
     assert builder.rows() == [(0,), (1,), (3,), (4,), (6,), (8,), (9,)]
-    assert sorted(read_arrow(builder.table).column("id").to_pylist()) == [0, 1, 3, 4, 6, 8, 9]
+    assert sorted(read_arrow(open_scan(builder.table)).column("id").to_pylist()) == [0, 1, 3, 4, 6, 8, 9]
     assert snapshot.num_rows == 7
 
 
+@pytest.mark.requirements("DV-18")
 @pytest.mark.slow
 def test_large_vectors_of_a_commit_share_one_file(build: Build, spark: SparkSession) -> None:
-    """DV-18: positions of several row groups and files."""
+    """Positions of several row groups and files."""
     builder = build("id long")
     builder.append(*[(i,) for i in range(400)])
     builder.append(*[(i,) for i in range(400, 800)])
@@ -79,8 +82,9 @@ def test_large_vectors_of_a_commit_share_one_file(build: Build, spark: SparkSess
     assert [row[0] for row in builder.rows()] == [i for i in [*range(800), 1000, 1001, 1002] if i % 3 != 1]
 
 
+@pytest.mark.requirements("DV-25", "DV-26")
 def test_files_that_are_mostly_deleted_are_rewritten_and_empty_ones_removed(build: Build) -> None:
-    """DV-25, DV-26: the share counts rows that were deleted before."""
+    """The share counts rows that were deleted before."""
     builder = build("id long")
     builder.append(*[(i,) for i in range(10)])
     builder.append((20,), (21,))
@@ -93,9 +97,10 @@ def test_files_that_are_mostly_deleted_are_rewritten_and_empty_ones_removed(buil
     assert file["deletionVector"] is None and builder.rows() == [(6,), (7,), (8,), (9,)]
 
 
+@pytest.mark.requirements("DML-2")
 @pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_an_update_writes_only_what_it_must(build: Build, vectors: str) -> None:
-    """DML-2: with vectors the updated rows are in new files, else all rows of the files that change."""
+    """With vectors the updated rows are in new files, else all rows of the files that change."""
     builder = build("id long, p string, st struct<a: int, b: int>", "p", vectors=vectors)
     rows = [(i, "x" if i < 6 else "y", (i, i) if i != 1 else None) for i in range(9)]
     builder.append(*rows)
@@ -135,9 +140,10 @@ def test_deletes_of_rows_of_one_file_conflict(build: Build) -> None:
     assert not [name for name in files if name.startswith("deletion_vector")]
 
 
+@pytest.mark.requirements("DML-7")
 @pytest.mark.slow
 def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build: Build, spark: SparkSession) -> None:
-    """DML-7: rows of other partitions and with other keys stay; a key may occur several times on both sides."""
+    """Rows of other partitions and with other keys stay; a key may occur several times on both sides."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"), (3, None), (3, "b"))
     overwrite(builder.table, frame=builder.frame((7, "a"), (8, None)), partitions="dynamic")
@@ -150,10 +156,11 @@ def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build:
     assert plain.rows() == [(3,)]
 
 
+@pytest.mark.requirements("DV-25")
 @pytest.mark.parametrize("where", ["id = 1", "id % 2 = 1"])
 @pytest.mark.parametrize("verb", ["delete", "update", "merge"])
 def test_a_wrong_row_count_in_the_log_costs_no_row(build: Build, where: str, verb: str) -> None:
-    """DV-25: the log says that all rows of the file change, and the file has another one. Arrow or Spark finds the rows."""
+    """The log says that all rows of the file change, and the file has another one. Arrow or Spark finds the rows."""
     builder = build("id long")
     builder.append((1,), (2,))
     snapshot = builder.table.snapshot()
@@ -174,9 +181,10 @@ def test_a_wrong_row_count_in_the_log_costs_no_row(build: Build, where: str, ver
     assert builder.rows() == [(1,), (2,)]
 
 
+@pytest.mark.requirements("DML-7")
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_dynamic_overwrites_take_zeros_of_both_signs_for_one_partition(build: Build, kind: str) -> None:
-    """DML-7: they are equal in SQL, as are values that are no number."""
+    """They are equal in SQL, as are values that are no number."""
     builder = build(f"id long, p {kind}", "p")
     builder.append((1, -0.0), (2, 0.0), (3, 1.5), (4, float("nan")), (5, None))
     overwrite(builder.table, frame=builder.frame((6, 0.0), (7, float("nan"))), partitions="dynamic")
@@ -185,9 +193,10 @@ def test_dynamic_overwrites_take_zeros_of_both_signs_for_one_partition(build: Bu
     assert [row[0] for row in builder.rows()] == [3, 5, 7, 8]
 
 
+@pytest.mark.requirements("DV-26")
 @pytest.mark.slow
 def test_purging_rewrites_the_files_with_deleted_rows(build: Build, client: DeltaClient, spark: SparkSession) -> None:
-    """DV-26: other files stay, and no row changes."""
+    """Other files stay, and no row changes."""
     builder = build("id long")
     client.catalog.maintenance_policies.set_maintenance_rule(
         MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)

@@ -10,6 +10,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import ChangeColumn
 from cm_delta_dagster.operations.writing.delete import delete
@@ -35,11 +36,12 @@ def table(client: DeltaClient) -> Table:
     return create_table(client, identifier=f"main.chars.t{next(_numbers)}", schema=schema_of_columns(COLUMNS))
 
 
+@pytest.mark.requirements("SCHEMA-1")
 def test_char_values_are_filled_with_blanks(table: Table, spark: SparkSession) -> None:
-    """SCHEMA-1: nested too; a varchar keeps its blanks."""
+    """Nested too; a varchar keeps its blanks."""
     given = [(1, "ab", "x ", ("ab", "x"), [("y",), None, (None,)], {"k": "v"}), (2, None, "日本語", None, None, None)]
     append(table, frame=spark.createDataFrame(given, DDL))
-    assert rows_of(read(table, spark=spark)) == [
+    assert rows_of(read(open_scan(table), spark=spark)) == [
         (1, "ab  ", "x ", ("ab", "x "), [("y ",), None, (None,)], {"k": "v"}),
         (2, None, "日本語", None, None, None),
     ]
@@ -81,10 +83,10 @@ def test_a_char_that_becomes_longer_has_the_text_that_was_written(
     append(table, frame=spark.createDataFrame(rows, "id int, c string, p string").coalesce(1))
     delete(table, spark=spark, where="c = 'z'")
     kept = [(1, "ab  ", "x  "), (2, "abcd", "x  "), (3, None, "x  "), (4, "ab  ", "   ")]
-    assert rows_of(read(table, spark=spark)) == kept
+    assert rows_of(read(open_scan(table), spark=spark)) == kept
     for column in ("c", "p"):
         alter_table(table, ChangeColumn(column=column, type=wider))
-    assert rows_of(read(table, spark=spark)) == [
+    assert rows_of(read(open_scan(table), spark=spark)) == [
         (1, "ab", "x"), (2, "abcd", "x"), (3, None, "x"), (4, "ab", "   ")
     ]  # fmt: skip
-    assert sorted(read_arrow(table, where="c = 'ab'")["id"].to_pylist()) == [1, 4]
+    assert sorted(read_arrow(open_scan(table, where="c = 'ab'"))["id"].to_pylist()) == [1, 4]

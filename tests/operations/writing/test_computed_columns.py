@@ -19,6 +19,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import EnableFeature
 from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
@@ -49,7 +50,7 @@ def rows(spark: SparkSession) -> Callable[..., DataFrame]:
 
 
 def stored(table: Table, spark: SparkSession, *columns: str) -> list[tuple[Any, ...]]:
-    return rows_of(read(table, spark=spark, columns=columns or None))
+    return rows_of(read(open_scan(table, columns=columns or None), spark=spark))
 
 
 def high_water_mark(table: Table, column: str) -> int | None:
@@ -58,10 +59,11 @@ def high_water_mark(table: Table, column: str) -> int | None:
     return item.metadata.get(HIGH_WATER_MARK)
 
 
+@pytest.mark.requirements("DEF-1", "DEF-2", "DEF-3", "DEF-5")
 def test_missing_columns_get_their_defaults(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """DEF-1, DEF-2, DEF-3, DEF-5: an explicit NULL stays NULL; a new default changes later writes only."""
+    """An explicit NULL stays NULL; a new default changes later writes only."""
     table = make(
         Column("id", "bigint"),
         Column("s", "string", default="'new'"),
@@ -95,10 +97,11 @@ def test_missing_columns_get_their_defaults(
     assert len(set_default(table, spark=spark, column="n", default="7L").versions) == 1
 
 
+@pytest.mark.requirements("DEF-1")
 def test_a_default_needs_its_feature_first(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """DEF-1: as with delta-spark; nothing is changed, and no default need be dropped."""
+    """As with delta-spark; nothing is changed, and no default need be dropped."""
     table = make(Column("id", "bigint"), Column("s", "string"))
     before = table.snapshot()
     with pytest.raises(
@@ -113,10 +116,11 @@ def test_a_default_needs_its_feature_first(
     assert stored(table, spark) == [(1, "new")]
 
 
+@pytest.mark.requirements("GEN-1", "GEN-2", "GEN-3")
 def test_generated_columns_are_computed_or_checked(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """GEN-1, GEN-2, GEN-3: NULL equals NULL; a generated column can be the partition column and refer to a default."""
+    """NULL equals NULL; a generated column can be the partition column and refer to a default."""
     table = make(
         Column("id", "int", default="5"),
         Column("name", "string"),
@@ -140,10 +144,11 @@ def test_generated_columns_are_computed_or_checked(
     assert [row for row in stored(table, spark) if row[0] in (1, 9)] == [(1, "z", "Z", 2), (9, "n", "N", 18)]
 
 
+@pytest.mark.requirements("GEN-2", "GEN-3")
 def test_generated_columns_see_the_values_that_will_be_read(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """GEN-2, GEN-3: ``char`` values are filled with blanks first, and partition columns store the empty text as NULL."""
+    """``char`` values are filled with blanks first, and partition columns store the empty text as NULL."""
     table = make(
         Column("id", "int"),
         Column("code", "char(3)", default="'x'"),
@@ -168,7 +173,7 @@ def test_generated_columns_see_the_values_that_will_be_read(
         Column("s", "string"), Column("first", "string", generated="substring(s, 1, 1)"), partition_by=("first",)
     )
     append(other, frame=rows("s string", ("",), ("b",), (None,)))
-    assert read(other, spark=spark, where="s = ''").count() == 1
+    assert read(open_scan(other, where="s = ''"), spark=spark).count() == 1
     delete(other, spark=spark, where="s <= 'a'")
     assert stored(other, spark, "s") == [(None,), ("b",)]
     version = table.snapshot().version
@@ -178,10 +183,11 @@ def test_generated_columns_see_the_values_that_will_be_read(
     assert table.snapshot().version == version + 1
 
 
+@pytest.mark.requirements("DEF-2")
 def test_a_default_that_does_not_fit_its_column_fails_the_write(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """DEF-2: also in a session without ANSI mode, in which a cast would store another number."""
+    """Also in a session without ANSI mode, in which a cast would store another number."""
     table = make(Column("id", "int"), Column("n", "int", default="length('abc') * 2000000000L"))
     mode = spark.conf.get("spark.sql.ansi.enabled")
     for enabled in ("true", "false"):
@@ -195,10 +201,11 @@ def test_a_default_that_does_not_fit_its_column_fails_the_write(
     assert stored(table, spark) == [(1, 2)]
 
 
+@pytest.mark.requirements("IDENT-1", "IDENT-2", "IDENT-3", "IDENT-4", "IDENT-5", "IDENT-6")
 def test_identity_values_continue_after_the_high_water_mark(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """IDENT-1 to IDENT-6: in several partitions and tasks, with a negative step, by append, overwrite and merge."""
+    """In several partitions and tasks, with a negative step, by append, overwrite and merge."""
     table = make(
         Column("key", "bigint", identity=Identity(start=10, step=-3)),
         Column("v", "int"),
@@ -221,10 +228,11 @@ def test_identity_values_continue_after_the_high_water_mark(
     assert key < new[0] and high_water_mark(table, "key") == key
 
 
+@pytest.mark.requirements("GEN-3", "IDENT-6", "OPT-1")
 def test_rows_that_move_keep_their_values(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession, client: DeltaClient
 ) -> None:
-    """GEN-3, IDENT-6, OPT-1: DELETE and OPTIMIZE copy rows, also rows that would violate a rule today."""
+    """DELETE and OPTIMIZE copy rows, also rows that would violate a rule today."""
     table = make(Column("key", "bigint", identity=Identity()), Column("v", "int"), Column("d", "string", default="'x'"))
     append(table, frame=rows("v int", (1,), (2,), (3,)))
     append(table, frame=rows("v int, d string", (4, None)))
@@ -238,10 +246,11 @@ def test_rows_that_move_keep_their_values(
     assert high_water_mark(table, "key") == 4
 
 
+@pytest.mark.requirements("IDENT-3", "IDENT-8")
 def test_values_of_the_writer_do_not_move_the_high_water_mark(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """IDENT-3, IDENT-8: GENERATED BY DEFAULT; synchronizing finds the values."""
+    """GENERATED BY DEFAULT; synchronizing finds the values."""
     table = make(Column("key", "bigint", identity=Identity(start=1, step=10, always=False)), Column("v", "int"))
     append(table, frame=rows("key long, v int", (57, 1)))
     assert high_water_mark(table, "key") is None
@@ -259,10 +268,10 @@ def test_values_of_the_writer_do_not_move_the_high_water_mark(
         merge(table, frame=rows("key long, v int", (99, 3)), keys=("v",))
 
 
+@pytest.mark.requirements("IDENT-7")
 def test_an_overflow_of_identity_values_fails_the_write(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """IDENT-7."""
     table = make(Column("key", "bigint", identity=Identity(start=MAX_LONG - 1)), Column("v", "int"))
     with pytest.raises(InvalidDataError, match="64-bit"):
         append(table, frame=rows("v int", (1,), (2,), (3,)))
@@ -272,10 +281,11 @@ def test_an_overflow_of_identity_values_fails_the_write(
         append(table, frame=rows("v int", (3,)))
 
 
+@pytest.mark.requirements("IDENT-6")
 def test_concurrent_writers_never_use_an_identity_value_twice(
     make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
 ) -> None:
-    """IDENT-6: the loser of an append numbers its rows again; the loser of an overwrite reports the conflict."""
+    """The loser of an append numbers its rows again; the loser of an overwrite reports the conflict."""
     table = make(Column("key", "bigint", identity=Identity()), Column("v", "int"))
     append(_Interleaved(table, lambda: append(table, frame=rows("v int", (1,)))), frame=rows("v int", (2,)))  # type: ignore[arg-type]
     assert stored(table, spark) == [(1, 1), (2, 2)]
@@ -303,6 +313,7 @@ class _Interleaved:
         return found
 
 
+@pytest.mark.requirements("GEN-4", "IDENT-1", "DEF-1")
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -324,7 +335,6 @@ class _Interleaved:
     ],
 )
 def test_columns_that_cannot_be_computed_are_refused(make: Callable[..., Table], column: Column, message: str) -> None:
-    """GEN-4, IDENT-1, DEF-1."""
     with pytest.raises(InvalidArgumentError, match=message):
         make(Column("id", "int"), Column("h", "int", generated="id"), column)
     with pytest.raises(InvalidArgumentError, match="step 0"):

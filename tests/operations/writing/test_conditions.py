@@ -13,6 +13,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
 from cm_delta_dagster.operations.reading.read import plan_read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import overwrite
@@ -67,7 +68,7 @@ def refused_by_every_write(builder: TableBuilder, where: Any, match: str) -> Non
     with pytest.raises(InvalidArgumentError, match=match):
         overwrite(builder.table, frame=frame, where=where)
     with pytest.raises(InvalidArgumentError, match=match):
-        merge(builder.table, frame=frame, keys=["id"], within=where)
+        merge(builder.table, frame=frame, keys=["id"], where=where)
     assert builder.table.snapshot().version == 1
 
 
@@ -81,11 +82,12 @@ def test_every_function_of_spark_is_classified(spark: SparkSession) -> None:
     assert {name for name in present if name.isidentifier()} - operators - SYNTAX == frozenset().union(*known)
 
 
+@pytest.mark.requirements("DML-2")
 @pytest.mark.parametrize(
     "call", ["rand() < 0.5", "uuid() > s", "input_file_name() LIKE '%x'", "id > monotonically_increasing_id()"]
 )
 def test_a_write_refuses_functions_whose_value_varies(build: Callable[[], TableBuilder], call: str) -> None:
-    """DML-2: the condition is evaluated once to find the rows and once to keep the others."""
+    """The condition is evaluated once to find the rows and once to keep the others."""
     builder = build()
     name = next(word for word in ("rand", "uuid", "input_file_name", "monotonically_increasing_id") if word in call)
     refused_by_every_write(builder, f"id = 1 OR {call}", rf"{name}\(\)")
@@ -106,8 +108,9 @@ def test_a_read_may_take_a_random_sample(build: Callable[[], TableBuilder]) -> N
     assert builder.rows(where="rand() >= 0") == builder.rows(where=F.rand() >= 0) == list(ROWS)
 
 
+@pytest.mark.requirements("DML-1")
 def test_current_timestamp_is_the_time_of_the_call(client: DeltaClient, spark: SparkSession) -> None:
-    """DML-1: the date is that of the session's time zone."""
+    """The date is that of the session's time zone."""
     builder = TableBuilder(client, spark, "id long, day date, ts timestamp", partition_by=["day"])
     now = dt.datetime.fromtimestamp(builder.table.services.now_ms() / 1000, dt.UTC)
     old = now - dt.timedelta(days=10)
@@ -124,7 +127,7 @@ def test_functions_outside_of_the_list_need_raw_sql(build: Callable[[], TableBui
     builder = build()
     text = "java_method('java.lang.Math', 'abs', CAST(id AS INT)) = '2'"
     refused_by_every_write(builder, text, r"java_method\(\).*raw_sql")
-    for read in (builder.rows, lambda where: read_arrow(builder.table, where=where)):
+    for read in (builder.rows, lambda where: read_arrow(open_scan(builder.table, where=where))):
         with pytest.raises(InvalidArgumentError, match="raw_sql"):
             read(where=text)
     assert builder.rows(where=raw_sql(text)) == [(2, "b")]
@@ -151,7 +154,7 @@ def test_an_argument_that_is_not_a_condition_is_refused(build: Callable[[], Tabl
     with pytest.raises(InvalidArgumentError, match="Give SQL text"):
         builder.rows(where=where)
     with pytest.raises(InvalidArgumentError, match="Give SQL text"):
-        read_arrow(builder.table, where=where)
+        read_arrow(open_scan(builder.table, where=where))
 
 
 def test_a_delete_without_a_condition_says_how_to_delete_all(build: Callable[[], TableBuilder]) -> None:
@@ -163,7 +166,7 @@ def test_a_delete_without_a_condition_says_how_to_delete_all(build: Callable[[],
 def test_arrow_says_that_a_column_needs_spark(build: Callable[[], TableBuilder]) -> None:
     builder = build()
     with pytest.raises(InvalidArgumentError, match="where Spark reads or writes, a Column"):
-        read_arrow(builder.table, where=F.col("id") == 1)  # type: ignore[arg-type]
+        read_arrow(open_scan(builder.table, where=F.col("id") == 1))  # type: ignore[arg-type]
 
 
 COLUMN_TEXTS: list[tuple[Callable[[], Column], str]] = [
@@ -179,11 +182,12 @@ COLUMN_TEXTS: list[tuple[Callable[[], Column], str]] = [
 ]
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(("column", "sql"), COLUMN_TEXTS)
 def test_columns_are_translated_like_sql_text(
     spark: SparkSession, column: Callable[[], Column], sql: str | None
 ) -> None:
-    """SKIP-1: they select files by statistics."""
+    """They select files by statistics."""
     ddl = "id long, s string, st struct<in: long>, day date, `a.b` long"
     schema = from_spark(spark.createDataFrame([], ddl).schema)
     predicate = column_predicate(column(), schema)
@@ -194,34 +198,40 @@ def test_columns_are_translated_like_sql_text(
     assert frame.where(column()).collect() == frame.where(to_sql(predicate)).collect()
 
 
+@pytest.mark.requirements("DML-1", "DML-4", "DML-7")
 def test_columns_are_conditions_of_every_operation(build: Callable[[], TableBuilder]) -> None:
-    """DML-1, DML-4, DML-7."""
     builder = build()
     assert builder.rows(where=F.col("id") > 1) == [(2, "b"), (3, "c")]
     delete(builder.table, spark=builder.spark, where=F.col("id") == 1)
     assert builder.rows() == [(2, "b"), (3, "c")]
     overwrite(builder.table, frame=builder.frame((2, "B")), where=F.col("id") == F.lit(2))
-    merge(builder.table, frame=builder.frame((3, "C")), keys=["id"], within=F.col("id") >= 3)
+    merge(builder.table, frame=builder.frame((3, "C")), keys=["id"], where=F.col("id") >= 3)
     assert builder.rows() == [(2, "B"), (3, "C")]
     with pytest.raises(InvalidArgumentError, match="nope"):
         delete(builder.table, spark=builder.spark, where=F.col("nope") == 1)
 
 
+@pytest.mark.requirements("DML-1", "DML-7")
 def test_a_column_that_only_spark_can_evaluate_works(build: Callable[[], TableBuilder]) -> None:
-    """DML-1, DML-7."""
     builder = build()
     odd = F.udf(lambda value: value % 2 == 1, "boolean", useArrow=False)
     assert builder.rows(where=odd("id")) == [(1, "a"), (3, "c")]
-    assert plan_read(builder.table, where=odd("id")).files.num_rows == 1
+    assert (
+        plan_read(
+            open_scan(builder.table, where=column_predicate(odd("id"), builder.table.snapshot().schema))
+        ).files.num_rows
+        == 1
+    )
     overwrite(builder.table, frame=builder.frame((5, "e")), where=odd("id"))
-    merge(builder.table, frame=builder.frame((5, "E")), keys=["id"], within=odd("id"))
+    merge(builder.table, frame=builder.frame((5, "E")), keys=["id"], where=odd("id"))
     assert builder.rows() == [(2, "b"), (5, "E")]
     delete(builder.table, spark=builder.spark, where=odd("id"))
     assert builder.rows() == [(2, "b")]
 
 
+@pytest.mark.requirements("OCC-9")
 def test_a_column_that_only_spark_can_evaluate_conflicts_with_every_change(build: Callable[[], TableBuilder]) -> None:
-    """OCC-9: nothing is known of the rows that it reads."""
+    """Nothing is known of the rows that it reads."""
     builder = build()
     builder.append((10, "x"))
     odd = F.udf(lambda value: value == 1, "boolean", useArrow=False)
@@ -234,17 +244,17 @@ def test_a_column_that_only_spark_can_evaluate_conflicts_with_every_change(build
         transaction.commit()
 
 
+@pytest.mark.requirements("DML-1", "DML-4", "DML-7")
 @pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ten_thousand_comparisons_work_in_every_operation(client: DeltaClient, spark: SparkSession) -> None:
-    """DML-1, DML-4, DML-7."""
     builder = TableBuilder(client, spark, "id long, s string")
     builder.append(*((number, "x") for number in range(6)))
     even = " OR ".join(f"id = {2 * number}" for number in range(9_999))
     odd = And(tuple(Comparison("id", ComparisonOperator.NE, 2 * number) for number in range(10_000)))
     assert [row[0] for row in builder.rows(where=even)] == [0, 2, 4]
-    assert sorted(read_arrow(builder.table, where=even)["id"].to_pylist()) == [0, 2, 4]
-    merge(builder.table, frame=builder.frame((0, "m")), keys=["id"], within=even)
+    assert sorted(read_arrow(open_scan(builder.table, where=even))["id"].to_pylist()) == [0, 2, 4]
+    merge(builder.table, frame=builder.frame((0, "m")), keys=["id"], where=even)
     overwrite(builder.table, frame=builder.frame((1, "o"), (3, "o")), where=odd)
     delete(builder.table, spark=builder.spark, where=f"({even}) AND abs(id) > 1")
     assert builder.rows() == [(0, "m"), (1, "o"), (3, "o")]

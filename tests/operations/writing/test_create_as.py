@@ -18,6 +18,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.write_attempts import write_attempts
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
@@ -40,8 +41,8 @@ def everything_below(directory: Path) -> list[Path]:
     return sorted(directory.rglob("*")) if directory.exists() else []
 
 
+@pytest.mark.requirements("CM-D2", "TXN-4", "CINFO-3")
 def test_the_rows_of_an_append_are_in_version_0(client: DeltaClient, spark: SparkSession) -> None:
-    """CM-D2, TXN-4, CINFO-3"""
     frame = spark.createDataFrame([(1, "a"), (2, "a"), (3, None)], "id long, p string").coalesce(1)
     once = Idempotency(app_id="job", version=3)
 
@@ -51,14 +52,14 @@ def test_the_rows_of_an_append_are_in_version_0(client: DeltaClient, spark: Spar
     table, result = create_table_as(client, identifier=NAME, design=of(frame, "p"), write=write)
     assert (result.version, result.data_version, result.outcome) == (0, 0, WriteOutcome.COMMITTED)
     assert (result.num_output_rows, result.rows_by_partition) == (3, {("a",): 2, (None,): 1})
-    assert rows_of(read(table, spark=spark)) == [(1, "a"), (2, "a"), (3, None)]
+    assert rows_of(read(open_scan(table), spark=spark)) == [(1, "a"), (2, "a"), (3, None)]
     (entry,) = history(table)
     assert entry.commit_info is not None
     assert entry.commit_info.operation == "CREATE TABLE AS SELECT"
     assert entry.commit_info.operation_metrics == result.metrics
     again = write(client.table(NAME))
     assert (again.outcome, again.version) == (WriteOutcome.ALREADY_COMMITTED, 0)
-    assert rows_of(read(table, spark=spark, where="p = 'a'")) == [(1, "a"), (2, "a")]
+    assert rows_of(read(open_scan(table, where="p = 'a'"), spark=spark)) == [(1, "a"), (2, "a")]
 
 
 VERBS: dict[str, Callable[[Table, DataFrame], WriteResult]] = {
@@ -70,22 +71,22 @@ VERBS: dict[str, Callable[[Table, DataFrame], WriteResult]] = {
 }
 
 
+@pytest.mark.requirements("DML-4", "DML-7")
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_write_operation_can_create_the_table(client: DeltaClient, spark: SparkSession, verb: str) -> None:
-    """DML-4, DML-7"""
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string")
     table, result = create_table_as(
         client, identifier=NAME, design=of(frame), write=lambda table: VERBS[verb](table, frame)
     )
     assert (result.version, result.num_output_rows, table.snapshot().version) == (0, 2, 0)
-    assert rows_of(read(table, spark=spark)) == [(1, "a"), (2, "b")]
+    assert rows_of(read(open_scan(table), spark=spark)) == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.requirements("DML-3")
 @pytest.mark.parametrize("mode", [MergeMode.UPDATE_ONLY, None])
 def test_a_first_write_without_rows_creates_an_empty_table(
     client: DeltaClient, spark: SparkSession, mode: MergeMode | None, tmp_path: Path
 ) -> None:
-    """DML-3"""
     frame = spark.createDataFrame([(1,)] if mode else [], "id long")
 
     def write(table: Table) -> WriteResult:
@@ -110,11 +111,11 @@ def failing(spark: SparkSession, kind: str) -> tuple[DataFrame, Callable[[Table]
             return frame, lambda table: append(table, frame=broken), Exception
 
 
+@pytest.mark.requirements("CM-D5")
 @pytest.mark.parametrize("kind", ["outside", "duplicate key", "broken"])
 def test_a_first_write_that_fails_leaves_no_table_and_no_file(
     client: DeltaClient, spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    """CM-D5"""
     frame, write, error = failing(spark, kind)
     with pytest.raises(error):
         create_table_as(client, identifier=NAME, design=of(frame), write=write)
@@ -145,10 +146,11 @@ def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any
     return overtaken
 
 
+@pytest.mark.requirements("CM-D3")
 def test_the_second_of_two_concurrent_creations_writes_to_the_same_table(
     client: DeltaClient, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """CM-D3: with the partitioning of the existing table; the files of the failed creation are deleted."""
+    """With the partitioning of the existing table; the files of the failed creation are deleted."""
     frame = spark.createDataFrame([(1, "a")], "id long, p string")
     design = of(frame)
     write = overtaking(client, lambda table: append(table, frame=frame), schema=design.schema, partition_columns=["p"])
@@ -157,7 +159,7 @@ def test_the_second_of_two_concurrent_creations_writes_to_the_same_table(
             result = write(target)
     table = attempt.table
     assert (result.version, result.rows_by_partition) == (1, {("a",): 1})
-    assert rows_of(read(table, spark=spark)) == [(1, "a")]
+    assert rows_of(read(open_scan(table), spark=spark)) == [(1, "a")]
     assert [f"file://{path}" for path in (tmp_path / "warehouse/main/test").iterdir()] == [table.location]
 
 

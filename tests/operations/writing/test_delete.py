@@ -28,8 +28,8 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilde
     )
 
 
+@pytest.mark.requirements("DML-3")
 def test_a_partition_is_removed_without_being_read(build: Callable[..., TableBuilder]) -> None:
-    """DML-3."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"))
     result = delete(builder.table, spark=builder.spark, where="p = 'a'")
@@ -37,8 +37,9 @@ def test_a_partition_is_removed_without_being_read(build: Callable[..., TableBui
     assert (result.num_added_files, result.num_removed_files, result.metrics["numDeletedRows"]) == (0, 1, "1")
 
 
+@pytest.mark.requirements("DML-1", "DML-2")
 def test_files_with_rows_of_both_kinds_are_rewritten(build: Callable[..., TableBuilder]) -> None:
-    """DML-1, DML-2: rows for which the condition is NULL stay; files whose rows all match are removed."""
+    """Rows for which the condition is NULL stay; files whose rows all match are removed."""
     builder = build("id long, v long").with_properties({"delta.enableDeletionVectors": "false"})
     builder.append((1, 1), (2, 2), (3, None))
     builder.append((4, 1), (5, 1))
@@ -51,16 +52,17 @@ def test_files_with_rows_of_both_kinds_are_rewritten(build: Callable[..., TableB
     assert info is not None and info.operation == "DELETE"
 
 
+@pytest.mark.requirements("DML-3")
 def test_a_delete_that_matches_no_row_creates_no_version(build: Callable[..., TableBuilder]) -> None:
-    """DML-3."""
     builder = build("id long")
     builder.append((1,), (3,))
     result = delete(builder.table, spark=builder.spark, where="id = 2")
     assert (result.outcome, builder.table.snapshot().version) == (WriteOutcome.NOTHING_TO_DO, 1)
 
 
+@pytest.mark.requirements("TXN-4")
 def test_a_delete_that_was_committed_is_not_repeated(build: Callable[..., TableBuilder]) -> None:
-    """TXN-4: rows that came after it stay."""
+    """Rows that came after it stay."""
     builder = build("id long")
     builder.append((1,), (2,))
     once = CommitOptions(idempotency=Idempotency(app_id="job", version=7))
@@ -77,8 +79,9 @@ def test_a_condition_that_only_spark_can_evaluate_works(build: Callable[..., Tab
     assert builder.rows() == [(1, "a"), (3, "b")]
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_partitions_that_only_spark_can_exclude_are_not_opened(build: Callable[..., TableBuilder]) -> None:
-    """SKIP-1: the file index evaluates conditions on partition columns, of any form."""
+    """The file index evaluates conditions on partition columns, of any form."""
     builder = build("id long, p int", "p")
     builder.append((1, 1), (2, 2), (3, 3))
     table = builder.table
@@ -104,8 +107,8 @@ def test_a_delete_of_every_row_needs_an_explicit_condition(build: Callable[..., 
     assert builder.rows() == []
 
 
+@pytest.mark.requirements("APPEND-2")
 def test_append_only_tables_refuse_a_delete(build: Callable[..., TableBuilder]) -> None:
-    """APPEND-2."""
     builder = build("id long", delta__appendOnly="true")
     builder.append((1,))
     with pytest.raises(IllegalCommitError, match="append-only"):

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.row_change import RowChange

@@ -30,7 +30,7 @@ def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
 
 def files_of(table: DeltaTable) -> list[pq.ParquetFile]:
     root = table.location.removeprefix("file://")
-    return [pq.ParquetFile(f"{root}/{path}") for path in table.files()["path"].to_pylist()]
+    return [pq.ParquetFile(f"{root}/{path}") for path in table.scan().files()["path"].to_pylist()]
 
 
 def ids_of(file: pq.ParquetFile) -> list[int]:
@@ -39,9 +39,9 @@ def ids_of(file: pq.ParquetFile) -> list[int]:
     return [int(part.split()[0]) for part in text.replace(";", " ").replace(")", " ").split("field_id=")[1:]]
 
 
+@pytest.mark.requirements("ICEV1-5", "ICEV2-1", "ICEV2-2", "ICEV2-3", "ICEV2-4", "ICEV2-5", "ICEV2-7", "UP-ICE-1")
 @pytest.mark.slow
 def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> None:
-    """ICEV1-5, ICEV2-1, ICEV2-2, ICEV2-3, ICEV2-4, ICEV2-5, ICEV2-7, UP-ICE-1."""
     rows = lake.spark.sql(
         "SELECT 1L id, 'a' p, array(array(1, 2)) l, map('k', named_struct('s', array(5))) m, TIMESTAMP'2024-05-01 00:00:00' t"
     )
@@ -56,7 +56,7 @@ def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> N
     assert [path.partition(".")[2] for path in by_name["m"]["delta.columnMapping.nested.ids"]] == ["key", "value"]
     table.append(lake.spark.sql("SELECT 2L id, CAST(NULL AS string) p, NULL l, NULL m, NULL t"))
     table.update({"p": "'b'"}, "id = 2")
-    lake.allow(NAME, MaintenanceKind.DATA_REORGANIZATION, "small files")
+    lake.maintenance.set_policy(NAME, MaintenanceKind.DATA_REORGANIZATION, reason="small files")
     table.optimize()
     table.alter.rename_column("p", "q")
     assert sorted(map(str, table.to_arrow()["q"].to_pylist())) == ["a", "b"]
@@ -70,9 +70,10 @@ def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> N
         found = [number for number in ids_of(file) if number >= 0]
         assert sorted(found) == list(range(1, highest + 1))
         assert "INT96" not in str(file.schema)
-    assert all("numRecords" in text for text in table.files()["stats"].to_pylist())
+    assert all("numRecords" in text for text in table.scan().files()["stats"].to_pylist())
 
 
+@pytest.mark.requirements("ICEV1-2", "ICEV1-3", "ICEV1-6", "ICEV2-6", "ICEV2-8")
 @pytest.mark.parametrize(
     ("properties", "ddl", "message"),
     [
@@ -87,15 +88,16 @@ def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> N
 def test_definitions_that_do_not_comply_are_refused(
     lake: Connection, properties: dict[str, str], ddl: str, message: str
 ) -> None:
-    """ICEV1-2, ICEV1-3, ICEV1-6, ICEV2-6, ICEV2-8: no table is created."""
+    """No table is created."""
     schema = lake.spark.createDataFrame([], ddl).schema
     with pytest.raises(InvalidArgumentError, match=message):
         lake.create_table(NAME, schema, properties=properties)
     assert NAME not in lake.tables("main.test")
 
 
+@pytest.mark.requirements("ICEV1-1", "ICEV1-2", "ICEV1-3", "ICEV1-4", "ICEV1-7")
 def test_changes_that_do_not_comply_are_refused(lake: Connection) -> None:
-    """ICEV1-1, ICEV1-2, ICEV1-3, ICEV1-4, ICEV1-7: the table stays as it was."""
+    """The table stays as it was."""
     rows = lake.spark.sql("SELECT 1L id, 'a' p")
     table = lake.create_table_as(NAME, rows, "p", properties=V1)
     (file,) = files_of(table)

@@ -83,11 +83,11 @@ def allowed(client: DeltaClient) -> Iterator[DeltaClient]:
     yield client
 
 
+@pytest.mark.requirements("OCC-3", "OCC-8", "OCC-9", "OCC-10", "OCC-11", "OCC-12", "OCC-14")
 @pytest.mark.parametrize(("level", "loser", "winner", "both"), PAIRS)
 def test_the_outcome_is_that_of_a_serial_execution(
     allowed: DeltaClient, spark: SparkSession, tmp_path: Path, level: str, loser: str, winner: str, both: bool
 ) -> None:
-    """OCC-3, OCC-8 to OCC-12, OCC-14."""
     properties = {"delta.isolationLevel": level}
     builder = TableBuilder(allowed, spark, "id long, p string, v long", partition_by=["p"], properties=properties)
     for rows in START:
@@ -111,11 +111,12 @@ VECTOR_PAIRS = (
 """Loser and winner, which mark the same rows or different rows of one file by deletion vectors, or rewrite that file."""
 
 
+@pytest.mark.requirements("OCC-8", "OCC-9", "OCC-10", "DV-2")
 @pytest.mark.parametrize(("loser", "winner"), VECTOR_PAIRS)
 def test_vectors_of_one_file_conflict_even_for_different_rows(
     allowed: DeltaClient, spark: SparkSession, tmp_path: Path, loser: str, winner: str
 ) -> None:
-    """OCC-8 to OCC-10, DV-2: vectors are not merged, as in delta-spark; the second attempt loses no row of the winner."""
+    """Vectors are not merged, as in delta-spark; the second attempt loses no row of the winner."""
     properties = {"delta.enableDeletionVectors": "true"}
     builder = TableBuilder(allowed, spark, "id long, p string, v long", properties=properties)
     rows = frozenset((number, "a", 0) for number in range(1, 10))

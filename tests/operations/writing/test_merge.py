@@ -20,6 +20,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import WriteOutcome, append
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
@@ -69,12 +70,13 @@ EXPECTED = {
 COPY_ON_WRITE = {"delta.enableDeletionVectors": "false"}
 
 
+@pytest.mark.requirements("DML-4", "DML-5")
 @pytest.mark.parametrize("mode", MergeMode)
 @pytest.mark.parametrize("partitions", [(), ("p",)])
 def test_every_merge_mode_changes_the_documented_rows(
     build: Callable[..., TableBuilder], mode: MergeMode, partitions: tuple[str, ...]
 ) -> None:
-    """DML-4, DML-5: NULL keys do not match, not even other NULL keys."""
+    """NULL keys do not match, not even other NULL keys."""
     builder = build("id long, p string, v long", *partitions).with_properties(COPY_ON_WRITE)
     builder.append(*TARGET)
     result = merge(builder.table, frame=builder.frame(*SOURCE), keys=["ID"], mode=mode)
@@ -85,8 +87,8 @@ def test_every_merge_mode_changes_the_documented_rows(
     assert info is not None and info.operation == "MERGE"
 
 
+@pytest.mark.requirements("DML-2")
 def test_files_without_a_match_are_not_rewritten(build: Callable[..., TableBuilder]) -> None:
-    """DML-2."""
     builder = build("id long, v long").with_properties(COPY_ON_WRITE)
     for number in range(4):
         builder.append((10 * number, 0), (10 * number + 5, 0))
@@ -95,9 +97,10 @@ def test_files_without_a_match_are_not_rewritten(build: Callable[..., TableBuild
     assert len(builder.rows()) == 9
 
 
+@pytest.mark.requirements("DML-4")
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
 def test_random_merges_agree_with_dictionaries(build: Callable[..., TableBuilder], seed: int) -> None:
-    """DML-4: two keys, several files, all modes one after the other."""
+    """Two keys, several files, all modes one after the other."""
     chance = random.Random(seed)
     builder = build("a long, b string, v long", "b")
     rows: dict[tuple[int, str], int] = {}
@@ -130,6 +133,7 @@ KEYS: dict[str, list[str]] = {
 
 
 # The empty string, which is among the keys, cannot be stored in a partition column.
+@pytest.mark.requirements("DML-4", "SKIP-1")
 @pytest.mark.parametrize(
     ("kind", "partitions"),
     [
@@ -140,7 +144,7 @@ KEYS: dict[str, list[str]] = {
 def test_keys_of_every_type_find_their_rows(
     build: Callable[..., TableBuilder], spark: SparkSession, kind: str, partitions: tuple[str, ...]
 ) -> None:
-    """DML-4, SKIP-1: the range of the source's keys prunes no file that holds a match, in any session zone."""
+    """The range of the source's keys prunes no file that holds a match, in any session zone."""
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         builder = build(f"k {kind}, v long", *partitions)
@@ -158,7 +162,7 @@ def test_delete_unmatched_deletes_only_within_the_slice(build: Callable[..., Tab
     builder = build("id long, p string, v long", "p")
     builder.append(*TARGET)
     frame = builder.frame((2, "a", 200))
-    result = merge(builder.table, frame=frame, keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="p = 'a'")
+    result = merge(builder.table, frame=frame, keys=["id"], mode=MergeMode.DELETE_UNMATCHED, where="p = 'a'")
     assert builder.rows() == [(2, "a", 200), (3, "b", 30), (4, "b", 40)]
     assert counts(result.metrics) == (0, 1, 2, 0)
 
@@ -168,23 +172,23 @@ def test_rows_outside_of_the_slice_are_unchanged_in_rewritten_files(build: Calla
     builder = build("id long, v long").with_properties(COPY_ON_WRITE)
     builder.append((1, 5), (2, 50), (3, 6), (4, None))
     frame = builder.frame((1, 7), (2, 8), (4, 9))
-    result = merge(builder.table, frame=frame, keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="v < 10")
+    result = merge(builder.table, frame=frame, keys=["id"], mode=MergeMode.DELETE_UNMATCHED, where="v < 10")
     assert builder.rows() == [(1, 7), (2, 8), (2, 50), (4, None), (4, 9)]
     assert counts(result.metrics) == (2, 1, 1, 2)
 
 
+@pytest.mark.requirements("DML-3")
 def test_an_empty_source_clears_the_slice_or_does_nothing(build: Callable[..., TableBuilder]) -> None:
-    """DML-3."""
     builder = build("id long, p string, v long", "p")
     builder.append(*TARGET)
     for mode in (MergeMode.UPSERT, MergeMode.INSERT_ONLY, MergeMode.UPDATE_ONLY):
         assert merge(builder.table, frame=builder.frame(), keys=["id"], mode=mode).outcome is WriteOutcome.NOTHING_TO_DO
-    merge(builder.table, frame=builder.frame(), keys=["id"], mode=MergeMode.DELETE_UNMATCHED, within="p = 'a'")
+    merge(builder.table, frame=builder.frame(), keys=["id"], mode=MergeMode.DELETE_UNMATCHED, where="p = 'a'")
     assert builder.rows() == [(3, "b", 30), (4, "b", 40)]
 
 
+@pytest.mark.requirements("DML-5")
 def test_duplicate_source_keys_are_refused_with_an_example(build: Callable[..., TableBuilder]) -> None:
-    """DML-5."""
     builder = build("id long, v long")
     builder.append((1, 1))
     with pytest.raises(InvalidDataError, match="id = 1"):
@@ -195,7 +199,7 @@ def test_duplicate_source_keys_are_refused_with_an_example(build: Callable[..., 
 def test_source_rows_outside_of_the_slice_are_refused(build: Callable[..., TableBuilder]) -> None:
     builder = build("id long, p string, v long", "p")
     with pytest.raises(PartitionMismatchError, match="id = 2"):
-        merge(builder.table, frame=builder.frame((1, "a", 1), (2, None, 1)), keys=["id"], within="p = 'a'")
+        merge(builder.table, frame=builder.frame((1, "a", 1), (2, None, 1)), keys=["id"], where="p = 'a'")
 
 
 def test_unusable_keys_are_refused(build: Callable[..., TableBuilder]) -> None:
@@ -208,16 +212,16 @@ def test_unusable_keys_are_refused(build: Callable[..., TableBuilder]) -> None:
         merge(builder.table, frame=frame.drop("id"), keys=["id"])
 
 
+@pytest.mark.requirements("SCHEVO-2")
 def test_columns_that_the_source_lacks_keep_their_value(build: Callable[..., TableBuilder]) -> None:
-    """SCHEVO-2."""
     builder = build("id long, v long, w string")
     builder.append((1, 1, "keep"))
     merge(builder.table, frame=builder.frame((9, 1), (8, 2), columns="V int, id int"), keys=["id"])
     assert builder.rows() == [(1, 9, "keep"), (2, 8, None)]
 
 
+@pytest.mark.requirements("SCHEVO-3")
 def test_new_columns_are_added_when_asked_for(build: Callable[..., TableBuilder]) -> None:
-    """SCHEVO-3."""
     builder = build("id long, v long")
     builder.append((1, 1), (2, 2))
     frame = builder.frame((1, 5, "n"), columns="id long, v long, `new.one` string")
@@ -227,21 +231,22 @@ def test_new_columns_are_added_when_asked_for(build: Callable[..., TableBuilder]
     assert builder.rows() == [(1, 5, "n"), (2, 2, None)]
 
 
+@pytest.mark.requirements("TT-8")
 def test_a_source_computed_from_the_table_itself_works(build: Callable[..., TableBuilder]) -> None:
-    """TT-8."""
     builder = build("id long, v long")
     builder.append((1, 1), (2, 2))
-    frame = read(builder.table, spark=builder.spark).withColumn("v", F.col("v") + 1)
+    frame = read(open_scan(builder.table), spark=builder.spark).withColumn("v", F.col("v") + 1)
     merge(builder.table, frame=frame, keys=["id"])
     assert builder.rows() == [(1, 2), (2, 3)]
 
 
+@pytest.mark.requirements("TT-8")
 def test_an_older_version_of_the_table_itself_is_a_source(build: Callable[..., TableBuilder]) -> None:
-    """TT-8: each side keeps its own version."""
+    """Each side keeps its own version."""
     builder = build("id long, v long")
     builder.append((1, 1), (2, 2))
     builder.append((3, 3))
-    older = read(builder.table, spark=builder.spark, version=1).withColumn("v", F.col("v") + 10)
+    older = read(open_scan(builder.table, version=1), spark=builder.spark).withColumn("v", F.col("v") + 10)
     merge(builder.table, frame=older, keys=["id"])
     assert builder.rows() == [(1, 11), (2, 12), (3, 3)]
 
@@ -273,8 +278,8 @@ def test_a_source_that_the_caller_keeps_stays_kept(build: Callable[..., TableBui
     frame.unpersist()
 
 
+@pytest.mark.requirements("TXN-4")
 def test_a_repeated_merge_happens_once(build: Callable[..., TableBuilder]) -> None:
-    """TXN-4."""
     builder = build("id long, v long")
     batch = Idempotency(app_id="m", version=1)
     merge(builder.table, frame=builder.frame((1, 1)), keys=["id"], options=CommitOptions(idempotency=batch))
@@ -283,22 +288,23 @@ def test_a_repeated_merge_happens_once(build: Callable[..., TableBuilder]) -> No
     assert builder.rows() == [(1, 1)]
 
 
+@pytest.mark.requirements("OCC-8")
 def test_merges_of_different_partitions_both_commit(build: Callable[..., TableBuilder]) -> None:
-    """OCC-8."""
     builder = build("id long, p string, v long", "p")
     builder.append(*TARGET)
     table = Interleaved(
-        builder.table, lambda: merge(builder.table, frame=builder.frame((3, "b", 1)), keys=["id"], within="p = 'b'")
+        builder.table, lambda: merge(builder.table, frame=builder.frame((3, "b", 1)), keys=["id"], where="p = 'b'")
     )
-    result = merge(table, frame=builder.frame((2, "a", 1)), keys=["id"], within="p = 'a'")
+    result = merge(table, frame=builder.frame((2, "a", 1)), keys=["id"], where="p = 'a'")
     assert result.retries == 1
     assert {(2, "a", 1), (3, "b", 1)} <= set(builder.rows())
 
 
+@pytest.mark.requirements("OCC-8", "OCC-9")
 def test_merges_whose_keys_imply_different_partitions_both_commit(
     build: Callable[..., TableBuilder],
 ) -> None:
-    """OCC-8, OCC-9: the source decides what a merge reads, also if the other partition lies between its partitions."""
+    """The source decides what a merge reads, also if the other partition lies between its partitions."""
     builder = build("id long, p string, v long", "p")
     builder.append((1, "a", 0), (1, "b", 0), (1, "c", 0))
     table = Interleaved(
@@ -310,8 +316,9 @@ def test_merges_whose_keys_imply_different_partitions_both_commit(
     assert builder.rows() == [(1, "a", 2), (1, "b", 1), (1, "c", 0), (2, "b", 1), (2, "c", 2)]
 
 
+@pytest.mark.requirements("OCC-8", "OCC-9")
 def test_merges_of_distant_keys_both_commit_without_partitions(build: Callable[..., TableBuilder]) -> None:
-    """OCC-8, OCC-9: files whose statistics exclude the keys of the source were not read."""
+    """Files whose statistics exclude the keys of the source were not read."""
     builder = build("id long, v long")
     builder.append((1, 0), (2, 0))
     builder.append((101, 0), (102, 0))
@@ -321,8 +328,9 @@ def test_merges_of_distant_keys_both_commit_without_partitions(build: Callable[.
     assert builder.rows() == [(1, 1), (2, 0), (3, 1), (101, 0), (102, 2), (103, 2)]
 
 
+@pytest.mark.requirements("OCC-8", "OCC-10")
 def test_merges_of_one_key_conflict(build: Callable[..., TableBuilder]) -> None:
-    """OCC-8, OCC-10: the second insert of one key is not committed."""
+    """The second insert of one key is not committed."""
     builder = build("id long, v long")
     builder.append((1, 0))
     table = Interleaved(builder.table, lambda: merge(builder.table, frame=builder.frame((5, 1)), keys=["id"]))
@@ -331,8 +339,8 @@ def test_merges_of_one_key_conflict(build: Callable[..., TableBuilder]) -> None:
     assert builder.rows() == [(1, 0), (5, 1)]
 
 
+@pytest.mark.requirements("APPEND-2", "APPEND-3")
 def test_append_only_tables_take_new_rows_only(build: Callable[..., TableBuilder]) -> None:
-    """APPEND-2, APPEND-3."""
     builder = build("id long, v long", delta__appendOnly="true")
     builder.append((1, 1))
     with pytest.raises(IllegalCommitError, match="append-only"):

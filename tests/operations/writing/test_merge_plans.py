@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange
@@ -42,6 +42,7 @@ def key_shuffles(spark: SparkSession, work: Callable[[], object]) -> Exchanges:
     return found
 
 
+@pytest.mark.requirements("DML-4")
 @pytest.mark.parametrize("vectors", ["true", "false"])
 @pytest.mark.parametrize(("small_source", "most"), [(100_000, 0), (0, 1)])
 def test_a_merge_shuffles_the_keys_of_the_table_at_most_once(
@@ -52,7 +53,7 @@ def test_a_merge_shuffles_the_keys_of_the_table_at_most_once(
     most: int,
     vectors: str,
 ) -> None:
-    """DML-4: not at all with a small source. A shuffle by the key in a plan is one of the table and one of the source."""
+    """Not at all with a small source. A shuffle by the key in a plan is one of the table and one of the source."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", small_source)
     builder = TableBuilder(client, spark, "id long, v string")
     builder = builder.with_properties({"delta.enableDeletionVectors": vectors})
@@ -102,11 +103,12 @@ def test_keys_that_spark_would_not_broadcast_by_default_are_broadcast(
     assert [len(each) for each in found][-2:] == shuffles
 
 
+@pytest.mark.requirements("DML-4")
 @pytest.mark.parametrize(("ids", "scans"), [((7, 60), [1, 1]), ((7, 60, 200), [1, 2])])
 def test_a_merge_looks_for_rows_to_insert_only_if_some_have_no_partner(
     client: DeltaClient, spark: SparkSession, ids: tuple[int, ...], scans: list[int]
 ) -> None:
-    """DML-4: one scan finds the rows that change, one writes them, and a further one finds the rows that are inserted."""
+    """One scan finds the rows that change, one writes them, and a further one finds the rows that are inserted."""
     builder = TableBuilder(client, spark, "id long, v string")
     builder = builder.with_properties({"delta.enableDeletionVectors": "false"})
     builder.append(*[(number, f"v{number}") for number in range(100)])

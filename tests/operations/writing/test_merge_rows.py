@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, SchemaMismatchError
 from cm_delta_dagster.operations.reading.history import history
@@ -35,6 +35,7 @@ def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> 
     return MergeBuilder(builder.table, change=change)
 
 
+@pytest.mark.requirements("DML-4")
 @pytest.mark.parametrize(
     ("small_source", "vectors"),
     [
@@ -45,7 +46,7 @@ def _merge(builder: TableBuilder, frame: DataFrame, on: Any = "t.id = s.id") -> 
     ],
 )
 def test_clauses_apply_in_order(build: Build, monkeypatch: pytest.MonkeyPatch, vectors: str, small_source: int) -> None:
-    """DML-4: rows for which no clause applies stay; a matched source row is not inserted though no clause applies to it."""
+    """Rows for which no clause applies stay; a matched source row is not inserted though no clause applies to it."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", small_source)
     builder = build("id long, v string, n int", vectors=vectors)
     builder.append(*[(i, f"v{i}", i) for i in range(8)])
@@ -100,8 +101,9 @@ def test_any_condition_joins(build: Build) -> None:
     assert builder.rows() == [(None, "z"), (None, "z"), (1, "x"), (4, "y"), (5, "b")]
 
 
+@pytest.mark.requirements("DML-4")
 def test_literals_of_clauses_are_times_in_the_zone_of_the_session(build: Build, spark: SparkSession) -> None:
-    """DML-4: files are skipped by the same times by which Spark compares the rows, whatever zone the connection names."""
+    """Files are skipped by the same times by which Spark compares the rows, whatever zone the connection names."""
     builder = build("id long, at timestamp, v string", vectors="false")
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
@@ -133,9 +135,10 @@ def test_values_of_a_merge_need_not_be_deterministic(build: Build) -> None:
     assert 0 <= float(plain.rows()[0][1]) < 1
 
 
+@pytest.mark.requirements("DML-5")
 @pytest.mark.slow
 def test_two_matches_of_a_row_are_an_error_unless_it_is_deleted(build: Build) -> None:
-    """DML-5: the conditions of the clauses do not matter."""
+    """The conditions of the clauses do not matter."""
     builder = build("id long, v string")
     builder.append((1, "a"), (2, "b"), (3, "c"))
     twice = builder.frame((1, "x"), (1, "y"), (4, "z"))
@@ -166,8 +169,9 @@ def test_all_columns_with_and_without_schema_evolution(build: Build) -> None:
     assert builder.rows() == [(1, (7, 1, 8), "a", "n"), (2, (7, None, 8), None, "n")]
 
 
+@pytest.mark.requirements("DML-4")
 def test_a_struct_is_null_where_source_and_table_have_null(build: Build) -> None:
-    """DML-4: UPDATE * with evolution, of structs that have fields which the source lacks; delta-spark 4.4.0 gives the same rows."""
+    """UPDATE * with evolution, of structs that have fields which the source lacks; delta-spark 4.4.0 gives the same rows."""
     builder = build("id long, st struct<a: int, b: string, n: struct<p: int, q: int>>")
     builder.append(
         (1, None), (2, (1, None, None)), (3, (1, "x", (1, None))), (4, (1, "x", (1, 2))), (5, None), (6, (1, "x", None))
@@ -196,8 +200,9 @@ def test_a_struct_is_null_where_source_and_table_have_null(build: Build) -> None
     ]  # fmt: skip
 
 
+@pytest.mark.requirements("UP-TW-3")
 def test_schema_evolution_widens_and_adds_only_what_is_assigned(build: Build) -> None:
-    """UP-TW-3: NOT NULL columns that the source lacks stay; a nested type that is not wider stays, and its values are cast."""
+    """NOT NULL columns that the source lacks stay; a nested type that is not wider stays, and its values are cast."""
     builder = build("id long NOT NULL, n int, st struct<a: int>, d decimal(5,2)")
     builder.append((1, 1, (1,), None), (2, 2, (2,), None))
     source = builder.spark.sql(

@@ -171,7 +171,7 @@ def _followed(table: DeltaTable, rows: Sequence[Row]) -> Counter[Row]:
     """``rows`` after the changes that the change feed has for the latest version."""
     version = table.version()
     found = Counter(rows)
-    for row in table.changes_arrow(starting_version=version, ending_version=version).to_pylist():
+    for row in table.changes(starting_version=version, ending_version=version).to_arrow().to_pylist():
         sign = -1 if row["_change_type"] in ("delete", "update_preimage") else 1
         found[(row["id"], row["p"], row["v"])] += sign
     assert min(found.values(), default=0) >= 0, "the feed deletes a row that the table does not have"
@@ -229,13 +229,14 @@ def _run(lake: Connection, spark: SparkSession, seed: int) -> None:
             assert _followed(table, before) == expected, seen
 
 
+@pytest.mark.requirements("DML-4", "CDF-1", "UP-TW-2")
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(2, 8))])
 @pytest.mark.parametrize("limit", [100_000, 0])
 def test_random_merges_do_what_merging_lists_of_rows_does(
     lake: Connection, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int, limit: int
 ) -> None:
-    """DML-4, CDF-1, UP-TW-2: all clauses, duplicates, NULL keys, no rows, partitions, wider types; small sources and large ones."""
+    """All clauses, duplicates, NULL keys, no rows, partitions, wider types; small sources and large ones."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", limit)
     for name in ("_FEW_ROWS", "_ROWS_OF_ONE_FILE"):
         monkeypatch.setattr(change_rows, name, limit)

@@ -1,5 +1,6 @@
 """The rows of a restored version are those of the time travel read, and the table is written to afterwards."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
@@ -10,8 +11,8 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from tests.support.builders import TableBuilder
 
 
+@pytest.mark.requirements("RESTORE-1", "RESTORE-5")
 def test_rows_and_columns_of_the_restored_version_come_back(client: DeltaClient, spark: SparkSession) -> None:
-    """RESTORE-1, RESTORE-5"""
     builder = TableBuilder(client, spark, "id long, p string", partition_by=("p",), properties={})
     builder.append((1, "a"), (2, "b"), (3, "a"))
     delete(builder.table, spark=spark, where="id = 1")

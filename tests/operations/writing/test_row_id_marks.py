@@ -8,11 +8,11 @@ import pytest
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import ApprovalRequiredError
-from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.doctor import doctor, repair_table
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
+from cm_delta_dagster.operations.tables.ratify_hold import approve_hold
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -94,9 +94,10 @@ def commit_that_was_approved(lake: Lake, table: Table) -> None:
         "main.test", "r"
     )  # Else it asks about the commit of the other writer too.
     lower(lake, table)
-    approve_commit(lake.reopened(), str(caught.value.approval_id))
+    approve_hold(lake.reopened(), str(caught.value.approval_id))
 
 
+@pytest.mark.requirements("ROWTRK-2", "ROWTRK-3")
 @pytest.mark.parametrize(
     "write",
     [
@@ -108,14 +109,14 @@ def commit_that_was_approved(lake: Lake, table: Table) -> None:
     ],
 )
 def test_ids_of_live_rows_are_not_given_again(lake: Lake, table: Table, write: Callable[[Lake, Table], None]) -> None:
-    """ROWTRK-2, ROWTRK-3: and the commit raises the high-water mark."""
+    """And the commit raises the high-water mark."""
     write(lake, table)
     assert first_ids(table)["new.parquet"] == 30
     assert mark_of(table) == 39
 
 
+@pytest.mark.requirements("ROWTRK-3", "RESTORE-5")
 def test_a_restore_brings_back_ids_above_a_lowered_mark_and_raises_it(lake: Lake, table: Table) -> None:
-    """ROWTRK-3, RESTORE-5"""
     before = first_ids(table)
     restore(table, version=0)
     ratify_append(lake, table, "x.parquet", high_water_mark_domain(5), base_row_id=0)
@@ -153,8 +154,8 @@ def numbered(mark: int | None, *, physical: str | None = None, name: str = "id")
     return Metadata(id="t", schema_string=schema_to_json(StructType((StructField(name, LONG, True, marks),))))
 
 
+@pytest.mark.requirements("IDENT-4")
 def test_metadata_do_not_set_an_identity_column_back_unless_it_is_defined_again(lake: Lake) -> None:
-    """IDENT-4"""
     table = lake.new_table(partition_columns=(), properties={"delta.feature.identityColumns": "supported"})
 
     def committed(metadata: Metadata, *, redefined: bool = False) -> object:
@@ -183,7 +184,7 @@ def test_a_damaged_mark_is_replaced_by_the_next_write_or_taken_back(
     (finding,) = row_id_findings(table)
     assert (finding.version, finding.repair) == (version, Repair.TAKE_BACK)
     if is_taken_back:
-        assert doctor(table, repair=True, take_back=[version]).failed == ()
+        assert repair_table(table, take_back=[version]).failed == ()
         assert mark_of(lake.reopened().table("main.test.t")) == 19
     lake.append(lake.reopened().table("main.test.t"), "new.parquet")
     table = lake.reopened().table("main.test.t")
@@ -197,6 +198,6 @@ def test_a_mark_that_leaves_no_ids_is_taken_back(lake: Lake, table: Table) -> No
     version = ratify_append(lake, table, "c.parquet", high_water_mark_domain(2**63 - 1), base_row_id=20)
     (finding,) = row_id_findings(table)
     assert (finding.version, finding.repair) == (version, Repair.TAKE_BACK) and "no row ids" in finding.message
-    assert doctor(table, repair=True, take_back=[version]).failed == ()
+    assert repair_table(table, take_back=[version]).failed == ()
     lake.append(lake.reopened().table("main.test.t"), "new.parquet")
     assert first_ids(lake.reopened().table("main.test.t"))["new.parquet"] == 30

@@ -10,6 +10,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.update import update
@@ -37,7 +38,7 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[[str], TableBuil
 def _ids(builder: TableBuilder) -> dict[int, tuple[str, int, int]]:
     """Value, row id and commit version by key."""
     columns = ["id", "v", "_row_id", "_row_commit_version"]
-    frame = read(builder.table, spark=builder.spark, columns=columns)
+    frame = read(open_scan(builder.table, columns=columns), spark=builder.spark)
     return {row["id"]: (row["v"], row["_row_id"], row["_row_commit_version"]) for row in frame.collect()}
 
 
@@ -47,9 +48,10 @@ def _is_preserved(builder: TableBuilder) -> str | None:
     return info.tags.get(PRESERVED_TAG)
 
 
+@pytest.mark.requirements("ROWTRK-12", "ROWTRK-13", "ROWTRK-14", "OPT-4")
 @pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_rows_keep_their_ids(build: Callable[[str], TableBuilder], client: DeltaClient, vectors: str) -> None:
-    """ROWTRK-12, ROWTRK-13, ROWTRK-14, OPT-4: through each verb, by deletion vectors and by rewriting files."""
+    """Through each verb, by deletion vectors and by rewriting files."""
     builder = build(vectors)
     table, spark = builder.table, builder.spark
     builder.append(*[(i, "a") for i in range(6)])

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.classic import dataframe as classic
 
-from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.writing.merge import merge

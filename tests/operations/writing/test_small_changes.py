@@ -50,10 +50,11 @@ def _by_spark(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.requirements("DV-21")
 def test_a_small_delete_runs_no_job_and_a_small_update_one(
     client: DeltaClient, spark: SparkSession, num_jobs: NumJobs
 ) -> None:
-    """DV-21: of small files only the new rows are written by Spark."""
+    """Of small files only the new rows are written by Spark."""
     builder = TableBuilder(client, spark, "id long, v string")
     builder.append(*[(number, "a") for number in range(100)])
     table = builder.table
@@ -214,7 +215,7 @@ def _state(table: DeltaTable, *, has_ids: bool, has_feed: bool) -> tuple[Any, ..
     rows = sorted(map(tuple, table.to_df(columns=columns).selectExpr(*text).collect()))
     feed = []
     if has_feed:
-        changes = table.changes(starting_version=1)
+        changes = table.changes(starting_version=1).to_df()
         text = [f"to_json(named_struct('{name}', {name}))" for name in changes.columns if name != "_commit_timestamp"]
         feed = sorted(map(tuple, changes.selectExpr(*text).collect()))
     return rows, feed
@@ -237,13 +238,14 @@ def test_chars_are_compared_as_the_session_compares_them(spark: SparkSession, la
     assert sorted(row["id"] for row in table.to_df().collect()) == [0, 3, 11]
 
 
+@pytest.mark.requirements("DML-2", "DV-21", "CDF-2", "ROWTRK-13", "COLMAP-8")
 @pytest.mark.parametrize(
     ("seed", "num_acts"), [(1, 3), *(pytest.param(seed, 6, marks=pytest.mark.exhaustive) for seed in range(1, 9))]
 )
 def test_arrow_and_spark_change_the_same_rows(
     spark: SparkSession, lake: Connection, monkeypatch: pytest.MonkeyPatch, seed: int, num_acts: int
 ) -> None:
-    """DML-2, DV-21, CDF-2, ROWTRK-13, COLMAP-8: rows, ids, change feed and counts are equal."""
+    """Rows, ids, change feed and counts are equal."""
     chance = random.Random(seed)
     properties = {
         "delta.enableDeletionVectors": chance.choice(["true", "false"]),

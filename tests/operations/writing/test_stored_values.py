@@ -14,6 +14,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidDataError, PartitionMismatchError
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
@@ -46,9 +47,7 @@ def new_table(client: DeltaClient) -> NewTable:
 SLICE = Comparison("k", ComparisonOperator.EQ, "ab")
 WAYS: Mapping[str, Callable[[Table, DataFrame], Any]] = {
     "merge by key": lambda table, frame: merge(table, frame=frame, keys=["k"]),
-    "merge by key within a slice": lambda table, frame: merge(
-        table, frame=frame, keys=["k"], within="k IN ('ab', 'x')"
-    ),
+    "merge by key within a slice": lambda table, frame: merge(table, frame=frame, keys=["k"], where="k IN ('ab', 'x')"),
     "insert only": lambda table, frame: merge(table, frame=frame, keys=["k"], mode=MergeMode.INSERT_ONLY),
     "keys that replace": lambda table, frame: overwrite(table, frame=frame, keys=["k"]),
     "slice as text": lambda table, frame: overwrite(table, frame=frame, where="k = 'ab'"),
@@ -67,7 +66,7 @@ def test_a_char_is_compared_with_its_blanks(new_table: NewTable, spark: SparkSes
     for number in (1, 2):
         WAYS[way](table, spark.createDataFrame([("ab", number)], "k string, n int"))
     expected = 1 if way == "insert only" else 2
-    assert rows_of(read(table, spark=spark)) == [("ab   ", expected), ("cd   ", 0)]
+    assert rows_of(read(open_scan(table), spark=spark)) == [("ab   ", expected), ("cd   ", 0)]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def test_the_empty_text_in_a_char_partition_is_its_blanks(new_table: NewTable, s
     append(table, frame=spark.createDataFrame([("", 0), ("cd", 0)], "k string, n int"))
     ways[way](table, spark.createDataFrame([("", 1)], "k string, n int"))
     expected = 0 if way == "insert only" else 1
-    assert rows_of(read(table, spark=spark)) == [("   ", expected), ("cd ", 0)]
+    assert rows_of(read(open_scan(table), spark=spark)) == [("   ", expected), ("cd ", 0)]
 
 
 COLUMNS = (
@@ -130,7 +129,7 @@ def test_a_merge_with_clauses_finds_what_it_has_stored(client: DeltaClient, spar
         on = ON if clauses == "all columns" else F.expr(ON)
         change = RowChange(clauses=CLAUSES[clauses], source=frame, on=on, target_alias="t", source_alias="s")
         merge_rows(table, change=change)
-    assert [row.n for row in read(table, spark=spark).collect()] == [2]
+    assert [row.n for row in read(open_scan(table), spark=spark).collect()] == [2]
 
 
 def test_partitions_of_a_char_are_replaced(new_table: NewTable, spark: SparkSession) -> None:
@@ -140,10 +139,10 @@ def test_partitions_of_a_char_are_replaced(new_table: NewTable, spark: SparkSess
     again = spark.createDataFrame([("ab", 2)], "k string, n int")
     overwrite(table, frame=again, partitions=PartitionOverwrite.DYNAMIC)
     overwrite(table, frame=spark.createDataFrame([("ab", 3)], "k string, n int"), where="k = 'ab'")
-    merge(table, frame=spark.createDataFrame([("ab ", 4)], "k string, n int"), keys=["k"], within="k = 'ab'")
+    merge(table, frame=spark.createDataFrame([("ab ", 4)], "k string, n int"), keys=["k"], where="k = 'ab'")
     with pytest.raises(PartitionMismatchError):
         overwrite(table, frame=again, where="k = 'cd'")
-    assert rows_of(read(table, spark=spark)) == [("ab   ", 4), ("cd   ", 1)]
+    assert rows_of(read(open_scan(table), spark=spark)) == [("ab   ", 4), ("cd   ", 1)]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +161,7 @@ def test_equal_keys_replace_each_other(
     append(table, frame=spark.createDataFrame([(first, 0)], f"k {ddl}, n int"))
     merge(table, frame=spark.createDataFrame([(second, 1)], f"k {ddl}, n int"), keys=["k"])
     overwrite(table, frame=spark.createDataFrame([(second, 2)], f"k {ddl}, n int"), keys=["k"])
-    assert [row.n for row in read(table, spark=spark).collect()] == [2]
+    assert [row.n for row in read(open_scan(table), spark=spark).collect()] == [2]
 
 
 @pytest.mark.parametrize(

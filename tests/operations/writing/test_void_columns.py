@@ -8,6 +8,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import SchemaMismatchError, TableNotFoundError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -29,23 +30,23 @@ def schema_with(spark: SparkSession, expression: str) -> StructType:
     return from_spark(spark.range(1).select("id", F.expr(expression).alias("odd")).schema)
 
 
+@pytest.mark.requirements("UP-VOID-2")
 @pytest.mark.parametrize("expression", NESTED.values(), ids=NESTED.keys())
 def test_nested_void_is_refused_when_a_table_is_created(
     client: DeltaClient, spark: SparkSession, expression: str
 ) -> None:
-    """UP-VOID-2."""
     with pytest.raises(SchemaMismatchError, match=r"odd.*void"):
         create_table(client, identifier="main.test.odd", schema=schema_with(spark, expression))
     with pytest.raises(TableNotFoundError):
         client.table("main.test.odd")
 
 
+@pytest.mark.requirements("UP-VOID-2")
 @pytest.mark.parametrize("mode", [SchemaMode.MERGE, SchemaMode.OVERWRITE])
 @pytest.mark.parametrize("expression", NESTED.values(), ids=NESTED.keys())
 def test_nested_void_is_refused_as_a_new_column(
     client: DeltaClient, spark: SparkSession, mode: SchemaMode, expression: str
 ) -> None:
-    """UP-VOID-2."""
     builder = TableBuilder(client, spark, "id long")
     builder.append((1,))
     frame = spark.range(1).select("id", F.expr(expression).alias("odd"))
@@ -61,8 +62,9 @@ def test_empty_arrays_without_a_type_fit_a_typed_array(client: DeltaClient, spar
     assert builder.rows() == [(0, [], {"k": None})]
 
 
+@pytest.mark.requirements("UP-VOID-1")
 def test_void_columns_and_fields_keep_every_row_and_value(client: DeltaClient, spark: SparkSession) -> None:
-    """UP-VOID-1: also a struct whose other fields have values, and a struct that is NULL."""
+    """Also a struct whose other fields have values, and a struct that is NULL."""
     frame = spark.range(2).select(
         "id",
         F.lit(None).alias("nothing"),
@@ -76,8 +78,10 @@ def test_void_columns_and_fields_keep_every_row_and_value(client: DeltaClient, s
         {"id": 0, "nothing": None, "part": {"a": 0, "b": None}},
         {"id": 1, "nothing": None, "part": None},
     ]
-    assert [row.asDict(recursive=True) for row in read(table, spark=spark).orderBy("id").collect()] == expected
-    assert read_arrow(table).sort_by("id").to_pylist() == expected
+    assert [
+        row.asDict(recursive=True) for row in read(open_scan(table), spark=spark).orderBy("id").collect()
+    ] == expected
+    assert read_arrow(open_scan(table)).sort_by("id").to_pylist() == expected
     assert append(table, frame=frame).num_output_rows == 2
     typed = frame.withColumn("nothing", F.lit("x"))
     with pytest.raises(SchemaMismatchError, match="nothing"):

@@ -39,9 +39,10 @@ def _table(lake: Connection, columns: str, **properties: str) -> DeltaTable:
     return lake.table(name)
 
 
+@pytest.mark.requirements("UP-TW-2", "UP-TW-3", "UP-TW-5")
 @pytest.mark.parametrize(("write", "vectors"), covering(_WRITES, ["true", "false"]))
 def test_schema_evolution_widens_each_type_that_may_be_widened(lake: Connection, write: str, vectors: str) -> None:
-    """UP-TW-2, UP-TW-3, UP-TW-5: no value loses its fraction in a column that can become wider."""
+    """No value loses its fraction in a column that can become wider."""
     table = _table(lake, f"k int, {COLUMNS}", enableDeletionVectors=vectors, feature__timestampNtz="supported")
     name = table.name
     lake.sql(f"INSERT INTO {name} SELECT 1, {STORED} UNION ALL SELECT 2, {STORED}")
@@ -61,15 +62,16 @@ _OLD_WRITES: dict[str, Callable[[DeltaTable, DataFrame], object]] = {
     "append": lambda table, rows: table.append(rows),
     "append that merges schemas": lambda table, rows: table.append(rows, schema_mode="merge"),
     "overwrite of a condition": lambda table, rows: table.overwrite(rows, where="k = 3"),
-    "overwrite of keys": lambda table, rows: table.overwrite(rows, replace_using=["k"]),
-    "merge": lambda table, rows: table.merge(rows, on="k"),
+    "overwrite of keys": lambda table, rows: table.overwrite(rows, keys=["k"]),
+    "merge": lambda table, rows: table.upsert(rows, on="k"),
     "stream batch": lambda table, rows: table.append(rows, idempotency=Idempotency(app_id="q", version=0)),
 }
 
 
+@pytest.mark.requirements("UP-TW-5")
 @pytest.mark.parametrize("write", _OLD_WRITES)
 def test_values_of_the_type_before_a_widening_are_written_as_before(lake: Connection, write: str) -> None:
-    """UP-TW-5: of every type that can become wider, also inside structs, arrays and maps; the columns stay wide."""
+    """Of every type that can become wider, also inside structs, arrays and maps; the columns stay wide."""
     wider = [one for one in WIDENINGS if one.before != one.after]
     columns = ", ".join(f"c{place} {one.after}" for place, one in enumerate(wider))
     old = ", ".join(f"{one.value} AS c{place}" for place, one in enumerate(wider))
@@ -85,9 +87,10 @@ def test_values_of_the_type_before_a_widening_are_written_as_before(lake: Connec
     assert list(map(tuple, table.to_df().collect())) == list(map(tuple, expected.collect()))
 
 
+@pytest.mark.requirements("UP-TW-3")
 @pytest.mark.parametrize("write", _WRITES)
 def test_nested_values_become_wider_too(lake: Connection, write: str) -> None:
-    """UP-TW-3: the field of a struct and the element of an array."""
+    """The field of a struct and the element of an array."""
     table = _table(lake, "k int, c0 struct<x: int>, c1 array<smallint>")
     name = table.name
     lake.sql(f"INSERT INTO {name} SELECT 1, named_struct('x', 1), array(1S)")
@@ -98,9 +101,10 @@ def test_nested_values_become_wider_too(lake: Connection, write: str) -> None:
     assert found == {1: (1.5, [70000]) if write == "merge" else (1.0, [1]), 3: (1.5, [70000])}
 
 
+@pytest.mark.requirements("UP-TW-6")
 @pytest.mark.parametrize("write", _WRITES)
 def test_a_widening_that_iceberg_lacks_is_refused_in_writes(lake: Connection, write: str) -> None:
-    """UP-TW-6: the values are not cast to the narrower type either."""
+    """The values are not cast to the narrower type either."""
     properties = {"enableIcebergCompatV2": "true", "columnMapping__mode": "name", "enableDeletionVectors": "false"}
     table = _table(lake, "k int, c0 int, c1 int", **properties)
     name = table.name

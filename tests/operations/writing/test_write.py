@@ -59,8 +59,8 @@ def data_files(builder: TableBuilder) -> int:
     return sum(status.name.endswith(".parquet") for status in builder.table.store.list_recursive(root))
 
 
+@pytest.mark.requirements("OCC-2", "CINFO-3")
 def test_appended_rows_are_read_back_and_described(build: Callable[..., TableBuilder]) -> None:
-    """OCC-2, CINFO-3."""
     builder = build("id long, p string", "p")
     result = builder.append((1, "a"), (2, "a"), (3, None))
     assert builder.rows() == [(1, "a"), (2, "a"), (3, None)]
@@ -76,15 +76,15 @@ def test_appended_rows_are_read_back_and_described(build: Callable[..., TableBui
     assert result.metrics["numOutputRows"] == "3"
 
 
+@pytest.mark.requirements("DML-3")
 def test_an_empty_append_creates_no_version(build: Callable[..., TableBuilder]) -> None:
-    """DML-3."""
     builder = build("id long")
     result = builder.append()
     assert (result.outcome, result.version) == (WriteOutcome.NOTHING_TO_DO, 0)
 
 
+@pytest.mark.requirements("DML-7")
 def test_an_overwrite_replaces_every_row_in_one_commit(build: Callable[..., TableBuilder]) -> None:
-    """DML-7."""
     builder = build("id long")
     builder.append((1,), (2,))
     builder.append((3,))
@@ -94,18 +94,20 @@ def test_an_overwrite_replaces_every_row_in_one_commit(build: Callable[..., Tabl
     assert (result.num_removed_files, result.num_added_files, result.version) == (2, 1, 3)
 
 
+@pytest.mark.requirements("LOG-19")
 def test_an_overwrite_with_rows_of_the_same_table_is_safe(build: Callable[..., TableBuilder]) -> None:
-    """LOG-19."""
     builder = build("id long")
     builder.append((1,), (2,))
     from cm_delta_dagster.operations.reading.read import read
+    from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 
-    overwrite(builder.table, frame=read(builder.table, spark=builder.spark).where("id = 2"))
+    overwrite(builder.table, frame=read(open_scan(builder.table), spark=builder.spark).where("id = 2"))
     assert builder.rows() == [(2,)]
 
 
+@pytest.mark.requirements("DML-7")
 def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7: the file of the replaced partition may be missing."""
+    """The file of the replaced partition may be missing."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"), (3, None))
     for status in list(builder.table.store.list_recursive(builder.table.location)):
@@ -118,8 +120,9 @@ def test_a_partition_slice_is_replaced_without_reading_rows(build: Callable[...,
     assert builder.rows() == [(2, "b"), (9, "a")]
 
 
+@pytest.mark.requirements("DML-7", "DML-2", "FILE-3")
 def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableBuilder]) -> None:
-    """DML-7, DML-2, FILE-3: a row for which the condition is NULL stays; files without a match are not in the commit."""
+    """A row for which the condition is NULL stays; files without a match are not in the commit."""
     builder = build("id long, v long")
     builder.append((1, 10), (2, 20), (3, None))
     builder.append((4, 40), (5, 50))
@@ -133,8 +136,9 @@ def test_a_slice_within_files_keeps_their_other_rows(build: Callable[..., TableB
     assert len(files) >= 3 and all(file["dataChange"] for file in files)
 
 
+@pytest.mark.requirements("DML-7")
 def test_rows_outside_of_the_slice_are_refused(build: Callable[..., TableBuilder]) -> None:
-    """DML-7: nothing is committed and no file is left."""
+    """Nothing is committed and no file is left."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"))
     before = data_files(builder)
@@ -144,8 +148,8 @@ def test_rows_outside_of_the_slice_are_refused(build: Callable[..., TableBuilder
     assert data_files(builder) == before
 
 
+@pytest.mark.requirements("SCHEVO-1", "SCHEVO-3", "META-6")
 def test_unknown_columns_need_a_merge_of_schemas(build: Callable[..., TableBuilder]) -> None:
-    """SCHEVO-1, SCHEVO-3, META-6."""
     builder = build("id long", delta__logRetentionDuration="interval 7 days")
     builder.append((1,))
     before = builder.table.snapshot().metadata
@@ -161,8 +165,8 @@ def test_unknown_columns_need_a_merge_of_schemas(build: Callable[..., TableBuild
         append(builder.table, frame=frame, schema_mode=SchemaMode.OVERWRITE)
 
 
+@pytest.mark.requirements("NTZ-1")
 def test_a_new_column_may_need_a_feature_which_is_added_with_it(build: Callable[..., TableBuilder]) -> None:
-    """NTZ-1."""
     builder = build("id long")
     frame = builder.frame((2, dt.datetime(2020, 1, 1)), columns="id long, t timestamp_ntz")
     append(builder.table, frame=frame, schema_mode=SchemaMode.MERGE)
@@ -170,8 +174,8 @@ def test_a_new_column_may_need_a_feature_which_is_added_with_it(build: Callable[
     assert builder.rows() == [(2, dt.datetime(2020, 1, 1))]
 
 
+@pytest.mark.requirements("SCHEVO-4")
 def test_a_full_overwrite_may_replace_the_schema(build: Callable[..., TableBuilder]) -> None:
-    """SCHEVO-4."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"))
     frame = builder.frame(("x", "b"), columns="name string, P string")
@@ -184,8 +188,8 @@ def test_a_full_overwrite_may_replace_the_schema(build: Callable[..., TableBuild
         overwrite(builder.table, frame=builder.frame((1,), columns="id long"), schema_mode=SchemaMode.OVERWRITE)
 
 
+@pytest.mark.requirements("PART-8")
 def test_an_append_cannot_change_the_partition_columns(build: Callable[..., TableBuilder]) -> None:
-    """PART-8."""
     builder = build("id long, p string", "p")
     for columns in (["id"], [], ["p", "id"]):
         with pytest.raises(InvalidArgumentError, match="This write does not change that"):
@@ -193,10 +197,14 @@ def test_an_append_cannot_change_the_partition_columns(build: Callable[..., Tabl
     assert append(builder.table, frame=builder.frame((1, "a")), partition_by=["P"]).version == 1
 
 
+@pytest.mark.requirements("SCHEVO-4")
 def test_an_overwrite_of_the_schema_may_replace_the_partition_columns(build: Callable[..., TableBuilder]) -> None:
-    """SCHEVO-4."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"))
+    with pytest.raises(
+        InvalidArgumentError, match=r"is partitioned by \['p'\]; the call says not partitioned\. This write"
+    ):
+        append(builder.table, frame=builder.frame((1, "a")), partition_by=[])
     with pytest.raises(InvalidArgumentError, match="is partitioned by"):
         overwrite(builder.table, frame=builder.frame((1, "a")), partition_by=["id"])
     with pytest.raises(InvalidArgumentError, match="not in the schema"):
@@ -209,8 +217,8 @@ def test_an_overwrite_of_the_schema_may_replace_the_partition_columns(build: Cal
     assert builder.rows(version=1) == [(1, "a")]
 
 
+@pytest.mark.requirements("APPEND-2", "APPEND-3")
 def test_append_only_tables_take_appends_and_refuse_removals(build: Callable[..., TableBuilder]) -> None:
-    """APPEND-2, APPEND-3."""
     builder = build("id long", delta__appendOnly="true")
     builder.append((1,))
     before = data_files(builder)
@@ -223,8 +231,8 @@ def batch(version: int, rule: IdempotencyRule = IdempotencyRule.MONOTONIC) -> Co
     return CommitOptions(idempotency=Idempotency(app_id="job", version=version, rule=rule))
 
 
+@pytest.mark.requirements("TXN-4")
 def test_a_repeated_write_of_a_batch_commits_once(build: Callable[..., TableBuilder]) -> None:
-    """TXN-4."""
     builder = build("id long")
     first = append(builder.table, frame=builder.frame((1,)), options=batch(7))
     builder.append((2,))
@@ -237,8 +245,9 @@ def test_a_repeated_write_of_a_batch_commits_once(build: Callable[..., TableBuil
     assert builder.rows() == [(1,), (2,), (3,)]
 
 
+@pytest.mark.requirements("TXN-4", "OCC-11")
 def test_a_concurrent_commit_of_the_same_batch_is_detected(build: Callable[..., TableBuilder]) -> None:
-    """TXN-4, OCC-11: the write that loses the conflict deletes its files and returns the version of the winner."""
+    """The write that loses the conflict deletes its files and returns the version of the winner."""
     builder = build("id long")
     table = Interleaved(builder.table, lambda: append(builder.table, frame=builder.frame((1,)), options=batch(1)))
     result = append(table, frame=builder.frame((1,)), options=batch(1))
@@ -247,16 +256,17 @@ def test_a_concurrent_commit_of_the_same_batch_is_detected(build: Callable[..., 
     assert data_files(builder) == 1
 
 
+@pytest.mark.requirements("OCC-12")
 def test_two_concurrent_appends_both_commit(build: Callable[..., TableBuilder]) -> None:
-    """OCC-12."""
     builder = build("id long")
     table = Interleaved(builder.table, lambda: builder.append((1,)))
     assert append(table, frame=builder.frame((2,))).version == 2
     assert builder.rows() == [(1,), (2,)]
 
 
+@pytest.mark.requirements("OCC-8")
 def test_overwrites_of_different_partitions_both_commit(build: Callable[..., TableBuilder]) -> None:
-    """OCC-8: the losing commit is rebased and not refused."""
+    """The losing commit is rebased and not refused."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"), (2, "b"))
     table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "b")), where="p = 'b'"))
@@ -264,8 +274,8 @@ def test_overwrites_of_different_partitions_both_commit(build: Callable[..., Tab
     assert (builder.rows(), result.retries) == ([(8, "b"), (9, "a")], 1)
 
 
+@pytest.mark.requirements("OCC-9", "OCC-10")
 def test_overwrites_of_one_partition_conflict_and_leave_no_files(build: Callable[..., TableBuilder]) -> None:
-    """OCC-9, OCC-10."""
     builder = build("id long, p string", "p")
     builder.append((1, "a"))
     table = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((8, "a")), where="p = 'a'"))
@@ -275,8 +285,8 @@ def test_overwrites_of_one_partition_conflict_and_leave_no_files(build: Callable
     assert data_files(builder) == 2
 
 
+@pytest.mark.requirements("SCHEVO-2", "SCHEMA-9", "DML-6")
 def test_not_null_columns_are_enforced(client: DeltaClient, spark: SparkSession) -> None:
-    """SCHEVO-2, SCHEMA-9, DML-6."""
     builder = TableBuilder(client, spark, "id long not null, v string")
     builder.append((1, "a"))
     with pytest.raises(InvalidDataError, match="'id'"):
@@ -286,8 +296,8 @@ def test_not_null_columns_are_enforced(client: DeltaClient, spark: SparkSession)
     assert builder.rows() == [(1, "a")]
 
 
+@pytest.mark.requirements("STATS-8", "SKIP-1")
 def test_statistics_of_a_write_let_reads_skip_files(build: Callable[..., TableBuilder]) -> None:
-    """STATS-8, SKIP-1."""
     builder = build("id long, s string")
     builder.append((1, "a"))
     builder.append((2, "b"))

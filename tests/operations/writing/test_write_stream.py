@@ -57,10 +57,10 @@ def new_table(lake: Connection, **arguments: Any) -> DeltaTable:
     return lake.create_table("main.test.t", pa.schema({"id": pa.int64()}), **arguments)
 
 
+@pytest.mark.requirements("STREAM-6")
 def test_each_batch_is_one_commit_and_a_restarted_query_continues(
     lake: Connection, source: Source, tmp_path: Path
 ) -> None:
-    """STREAM-6"""
     table = new_table(lake)
     source.put("a", 1, 2)
     source.put("b", 3)
@@ -81,8 +81,9 @@ def test_each_batch_is_one_commit_and_a_restarted_query_continues(
     }  # fmt: skip
 
 
+@pytest.mark.requirements("TXN-4", "STREAM-6")
 def test_a_batch_that_is_repeated_is_written_once(lake: Connection, source: Source, tmp_path: Path) -> None:
-    """TXN-4, STREAM-6: the progress of the last batch is lost, as if the query had been killed right after the commit."""
+    """The progress of the last batch is lost, as if the query had been killed right after the commit."""
     table, checkpoint = new_table(lake), tmp_path / "checkpoint"
     source.put("a", 1, 2)
     source.put("b", 3)
@@ -122,7 +123,7 @@ def test_complete_replaces_and_update_merges_the_result_of_an_aggregation(
         return source.stream(lake.spark).groupBy("id").agg(F.count(F.lit(1)).alias("n"))
 
     def merge(rows: DataFrame, once: Idempotency) -> object:
-        return changed.merge(rows, on=["id"], idempotency=once)
+        return changed.upsert(rows, on=["id"], idempotency=once)
 
     run(whole, counts(), tmp_path / "1", output_mode="complete")
     run(changed, counts(), tmp_path / "2", output_mode="update", write_batch=merge)
@@ -130,10 +131,11 @@ def test_complete_replaces_and_update_merges_the_result_of_an_aggregation(
     assert whole.to_arrow().sort_by("id").to_pylist() == expected == changed.to_arrow().sort_by("id").to_pylist()
 
 
+@pytest.mark.requirements("STREAM-6")
 def test_a_repeated_batch_of_an_aggregation_does_not_stop_the_query(
     lake: Connection, source: Source, tmp_path: Path
 ) -> None:
-    """STREAM-6: Spark requires that the rows of a batch are computed, also of one that is not written again."""
+    """Spark requires that the rows of a batch are computed, also of one that is not written again."""
     columns = pa.schema({"id": pa.int64(), "n": pa.int64()})
     whole, checkpoint = lake.create_table("main.test.whole", columns), tmp_path / "checkpoint"
 

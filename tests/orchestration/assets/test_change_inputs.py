@@ -25,13 +25,14 @@ from cm_delta_dagster.orchestration.metadata.metadata import stopped_at_schema
 from cm_delta_dagster.orchestration.runs.versions_read import versions_read
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_COLUMNS
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
+from tests.orchestration.conftest import World
 from tests.orchestration.runs.test_runs import FAILURES, job_of, losing, no_failures, re_executed
 from tests.support.dagster_assets import asset, refused
 
 __all__ = ["no_failures"]
 
 
-def upstream(world, *rows, columns="id int, v string", **metadata):
+def upstream(world: World, *rows, columns="id int, v string", **metadata):
     """An append to the table ``up``, which has a change data feed."""
     made = asset(
         "up",
@@ -41,7 +42,7 @@ def upstream(world, *rows, columns="id int, v string", **metadata):
     return world.materialize(made)
 
 
-def consumer(world, *, read=None, name="down", mode="append", **arguments):
+def consumer(world: World, *, read=None, name="down", mode="append", **arguments):
     seen = read if read is not None else []
 
     @dg.asset(
@@ -61,11 +62,11 @@ def consumer(world, *, read=None, name="down", mode="append", **arguments):
 UP = dg.AssetSpec("up")
 
 
-def run(world, made, **arguments):
+def run(world: World, made, **arguments):
     return world.materialize(made, UP, **arguments)
 
 
-def positions(world, name="down"):
+def positions(world: World, name="down"):
     found = []
     for event in world.events(name):
         (position,) = event.metadata["cm_delta/changes_read"].value.values()
@@ -73,14 +74,14 @@ def positions(world, name="down"):
     return found
 
 
-def test_each_run_gets_what_the_last_one_did_not(world):
+def test_each_run_gets_what_the_last_one_did_not(world: World) -> None:
     read: list = []
     upstream(world, (1, "a"), (2, "b"))
     upstream(world, (3, "c"))
     down = consumer(world, read=read)
     run(world, down)
     run(world, down)
-    upstream(world, (1, "x"), mode="merge", merge_keys="id")
+    upstream(world, (1, "x"), mode="merge", on="id")
     upstream(world, (4, "d"))
     run(world, down)
     assert read == [
@@ -93,7 +94,7 @@ def test_each_run_gets_what_the_last_one_did_not(world):
 
 
 @pytest.mark.slow
-def test_a_first_run_can_start_later(world):
+def test_a_first_run_can_start_later(world: World) -> None:
     upstream(world, (1, "a"))
     upstream(world, (2, "b"))
     latest: list = []
@@ -101,12 +102,12 @@ def test_a_first_run_can_start_later(world):
     later: list = []
     run(world, consumer(world, read=later, name="later", reads={"changes_from": 1}))
     by_time: list = []
-    timed = {"changes_from": "2000-01-01T00:00:00Z", "filter": "_change_type = 'insert' AND id > 1"}
+    timed = {"changes_from": "2000-01-01T00:00:00Z", "where": "_change_type = 'insert' AND id > 1"}
     run(world, consumer(world, read=by_time, name="timed", reads=timed))
     assert (latest, later, by_time) == ([[]], [[(2, "insert", 1)]], [[(2, "insert", 1)]])
 
 
-def test_a_crash_between_commit_and_event_repeats_and_loses_nothing(world):
+def test_a_crash_between_commit_and_event_repeats_and_loses_nothing(world: World) -> None:
     resources = world.resources
     upstream(world, (1, "a"))
     FAILURES.append(lambda: None)
@@ -121,7 +122,7 @@ def test_a_crash_between_commit_and_event_repeats_and_loses_nothing(world):
 
 
 @pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_run_that_continues_after_its_commit_leaves_later_changes_to_the_next(world, resume):
+def test_a_run_that_continues_after_its_commit_leaves_later_changes_to_the_next(world: World, resume: bool) -> None:
     """The commit of the failed run counts; what the continued run has read in addition is read again."""
     upstream(world, (1, "a"))
     FAILURES.append(lambda: upstream(world, (2, "b")))
@@ -135,7 +136,7 @@ def test_a_run_that_continues_after_its_commit_leaves_later_changes_to_the_next(
 
 
 @pytest.mark.slow
-def test_a_step_that_is_retried_writes_its_changes_once(world):
+def test_a_step_that_is_retried_writes_its_changes_once(world: World) -> None:
     upstream(world, (1, "a"))
     FAILURES.append(lambda: None)
     world.resources = losing(world)
@@ -144,7 +145,7 @@ def test_a_step_that_is_retried_writes_its_changes_once(world):
     assert positions(world) == [0]
 
 
-def test_the_second_of_two_runs_that_read_the_same_changes_fails(world):
+def test_the_second_of_two_runs_that_read_the_same_changes_fails(world: World) -> None:
     upstream(world, (1, "a"))
     inner = consumer(world)
     started = []
@@ -158,7 +159,7 @@ def test_the_second_of_two_runs_that_read_the_same_changes_fails(world):
     assert started == [True] and world.rows("main.default.down") == [(1, "insert", 0)]
 
 
-def test_an_asset_that_stores_nothing_keeps_its_position_in_its_events(world):
+def test_an_asset_that_stores_nothing_keeps_its_position_in_its_events(world: World) -> None:
     upstream(world, (1, "a"))
     seen = []
 
@@ -173,7 +174,7 @@ def test_an_asset_that_stores_nothing_keeps_its_position_in_its_events(world):
 
 
 @pytest.mark.slow
-def test_a_table_that_was_dropped_is_filled_from_the_beginning(world):
+def test_a_table_that_was_dropped_is_filled_from_the_beginning(world: World) -> None:
     upstream(world, (1, "a"))
     run(world, consumer(world))
     world.client.registry.drop_table(TableIdentifier.parse("main.default.down"))
@@ -181,7 +182,7 @@ def test_a_table_that_was_dropped_is_filled_from_the_beginning(world):
     assert world.rows("main.default.down") == [(1, "insert", 0)]
 
 
-def test_inputs_without_a_single_last_materialization_are_refused(world):
+def test_inputs_without_a_single_last_materialization_are_refused(world: World) -> None:
     upstream(world, (1, "a"))
     partitioned = consumer(world, partitions_def=dg.StaticPartitionsDefinition(["a"]))
     assert isinstance(refused(world, partitioned, UP, partition_key="a"), InvalidArgumentError)
@@ -196,14 +197,14 @@ def test_inputs_without_a_single_last_materialization_are_refused(world):
 
 
 @pytest.mark.slow
-def test_a_table_without_a_change_feed_is_refused_after_its_first_rows(world):
+def test_a_table_without_a_change_feed_is_refused_after_its_first_rows(world: World) -> None:
     upstream(world, (1, "a"), table_properties={})
     run(world, consumer(world))
     upstream(world, (2, "b"), table_properties={})
     assert isinstance(refused(world, consumer(world), UP), InvalidArgumentError)
 
 
-def test_changes_for_which_the_asset_returned_none_are_read(world):
+def test_changes_for_which_the_asset_returned_none_are_read(world: World) -> None:
     """No materialization is stored then; the position is in an observation."""
     upstream(world, (1, "a"))
     seen = []
@@ -225,7 +226,7 @@ def test_changes_for_which_the_asset_returned_none_are_read(world):
 # --- changes of the schema --------------------------------------------------------------------------------------------
 
 
-def alter(world, *alterations):
+def alter(world: World, *alterations):
     for alteration in alterations:
         alter_table(world.client.table(TableIdentifier.parse("main.default.up")), alteration)
 
@@ -248,8 +249,8 @@ MAPPED = {
 }
 
 
-def test_unread_changes_before_a_rename_and_a_wider_type_are_read(world):
-    """COLMAP-15, CDF-6."""
+@pytest.mark.requirements("COLMAP-15", "CDF-6")
+def test_unread_changes_before_a_rename_and_a_wider_type_are_read(world: World) -> None:
     read: list = []
     upstream(world, (1, "a"), table_properties=MAPPED)
     run(world, taking_all(read))
@@ -261,8 +262,9 @@ def test_unread_changes_before_a_rename_and_a_wider_type_are_read(world):
     assert positions(world) == [0, 3, 3]
 
 
-def test_changes_that_the_new_schema_cannot_represent_are_read_first(world):
-    """CDF-6: the asset says so, and is due again."""
+@pytest.mark.requirements("CDF-6")
+def test_changes_that_the_new_schema_cannot_represent_are_read_first(world: World) -> None:
+    """The asset says so, and is due again."""
     read: list = []
     down = taking_all(read)
     upstream(world, (1, "a"), table_properties=MAPPED)
@@ -281,7 +283,7 @@ def test_changes_that_the_new_schema_cannot_represent_are_read_first(world):
     assert positions(world) == [0, 1, 3]
 
 
-def swap_schema(world):
+def swap_schema(world: World):
     """Replace all rows, and the types and names of the columns."""
     made = asset(
         "up",
@@ -304,7 +306,7 @@ def stored_changes(read, **reads):
     return made
 
 
-def set_as_shown(world, text):
+def set_as_shown(world: World, text):
     """Run the command ``cm-delta position set`` that a message names."""
     command = re.search(r"'cm-delta position (set [^']*)'", text)
     assert command is not None, text
@@ -312,8 +314,9 @@ def set_as_shown(world, text):
     assert result.exit_code == 0, result.output
 
 
-def test_the_message_at_rows_that_no_schema_represents_names_a_way_that_works(world):
-    """CDF-6: for an asset in a table, for one that stores nothing, and for one that begins there."""
+@pytest.mark.requirements("CDF-6")
+def test_the_message_at_rows_that_no_schema_represents_names_a_way_that_works(world: World) -> None:
+    """For an asset in a table, for one that stores nothing, and for one that begins there."""
     read: list = []
     upstream(world, (1, "a"))
     for made in (stored_changes(read), taking_all(read, name="side")):
@@ -338,8 +341,9 @@ def test_the_message_at_rows_that_no_schema_represents_names_a_way_that_works(wo
     assert "the metadata 'changes_from': 2 of the input" in str(refused(world, begins, UP))
 
 
-def test_new_columns_that_unread_changes_lack_are_explained(world):
-    """CDF-6: the changes before the new schema can be read with their own columns, or skipped."""
+@pytest.mark.requirements("CDF-6")
+def test_new_columns_that_unread_changes_lack_are_explained(world: World) -> None:
+    """The changes before the new schema can be read with their own columns, or skipped."""
     read: list = []
     upstream(world, (1, "a"))
     run(world, stored_changes(read))
@@ -351,7 +355,7 @@ def test_new_columns_that_unread_changes_lack_are_explained(world):
         "has no column 'text'" in text
         and "up to version 1 have the columns that the table had before version 2" in text
     )
-    assert "text > 1" in str(refused(world, stored_changes(read, filter="text > 1"), UP))
+    assert "text > 1" in str(refused(world, stored_changes(read, where="text > 1"), UP))
     set_as_shown(world, text)
     shown = str(refused(world, stored_changes(read, columns=["id", "text", *CHANGE_COLUMNS]), UP))
     assert "Every run of down stops here" in shown
@@ -363,8 +367,8 @@ def test_new_columns_that_unread_changes_lack_are_explained(world):
 # --- positions that are set -------------------------------------------------------------------------------------------
 
 
-def test_a_position_that_is_set_counts_and_not_what_earlier_events_say(world):
-    """TXN-4."""
+@pytest.mark.requirements("TXN-4")
+def test_a_position_that_is_set_counts_and_not_what_earlier_events_say(world: World) -> None:
     read: list = []
     down = consumer(world, read=read)
     for number in range(3):
@@ -381,7 +385,7 @@ def test_a_position_that_is_set_counts_and_not_what_earlier_events_say(world):
     assert positions(world) == [2, 2, 2, 3]
 
 
-def test_the_position_of_an_asset_that_stores_nothing_is_set_by_an_event(world):
+def test_the_position_of_an_asset_that_stores_nothing_is_set_by_an_event(world: World) -> None:
     read: list = []
     for number in range(3):
         upstream(world, (number, "a"))

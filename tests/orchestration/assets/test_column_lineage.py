@@ -7,10 +7,11 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.assets.column_lineage import column_lineage, remember_input
-from tests.orchestration.conftest import RunningSpark
+from tests.orchestration.conftest import RunningSpark, World
 
 ORDERS, PEOPLE = ["s", "orders"], ["s", "people"]
 
@@ -148,12 +149,12 @@ class Step:
     """Stands for Dagster's context of a step, of which only the identity counts."""
 
 
-def test_the_columns_of_an_output_lead_to_columns_of_its_inputs(world):
+def test_the_columns_of_an_output_lead_to_columns_of_its_inputs(world: World) -> None:
     """Only plans are made, and no rows are computed."""
     world.materialize(orders, people)
     step, frames = Step(), []
     for key in (ORDERS, PEOPLE):
-        frames.append(read(world.client.table(f"main.s.{key[-1]}"), spark=world.spark))
+        frames.append(read(open_scan(world.client.table(f"main.s.{key[-1]}")), spark=world.spark))
         remember_input(dg.build_input_context(asset_key=dg.AssetKey(key)), step, frames[-1])
     for case, expected in CASES.items():
         found = column_lineage(step, case(*frames))
@@ -161,7 +162,7 @@ def test_the_columns_of_an_output_lead_to_columns_of_its_inputs(world):
         assert (case.__name__, texts(found)) == (case.__name__, lowered)
 
 
-def test_a_materialization_has_the_lineage_of_its_columns(world):
+def test_a_materialization_has_the_lineage_of_its_columns(world: World) -> None:
     inputs = {"orders": dg.AssetIn(ORDERS), "people": dg.AssetIn(PEOPLE)}
     assets = [dg.asset(case, key=["s", case.__name__], ins=inputs) for case in (rename, join)]
     world.materialize(orders, people, *assets)
@@ -169,14 +170,14 @@ def test_a_materialization_has_the_lineage_of_its_columns(world):
         assert lineage_of(world.events(f"s/{case.__name__}")[-1]) == CASES[case]
 
 
-def test_lineage_is_left_out_where_it_is_not_certain(world):
+def test_lineage_is_left_out_where_it_is_not_certain(world: World) -> None:
     """Without inputs, by clauses of a merge, and if it is switched off."""
     clauses = [{"when": "not_matched", "then": "insert"}]
 
     @dg.asset(
         key=["s", "merged"],
         ins={"orders": dg.AssetIn(ORDERS)},
-        metadata={"mode": "merge", "merge_keys": ["id"], "merge_clauses": clauses},
+        metadata={"mode": "merge", "on": ["id"], "merge_clauses": clauses},
     )
     def merged(orders: DataFrame) -> DataFrame:
         return orders
@@ -194,7 +195,7 @@ def test_lineage_is_left_out_where_it_is_not_certain(world):
         assert "dagster/column_lineage" not in world.events(key)[-1].metadata
 
 
-def test_files_with_deleted_rows_have_lineage_and_changes_have_none(world):
+def test_files_with_deleted_rows_have_lineage_and_changes_have_none(world: World) -> None:
     """Files with deletion vectors are read by another plan; changes partly from rows that are no file."""
     properties = {"delta.enableChangeDataFeed": "true", "delta.enableDeletionVectors": "true"}
 

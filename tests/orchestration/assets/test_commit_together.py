@@ -1,6 +1,7 @@
 """Outputs of one step that are committed together: all or none, with Spark and a Dagster instance."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -9,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
 from cm_delta_dagster.operations.writing.write import overwrite
+from tests.orchestration.conftest import World
 from tests.support.dagster_assets import raised
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -17,7 +19,7 @@ TOGETHER = {"commit_together": True, "mode": "append"}
 TABLES = ("main.default.orders", "main.default.totals")
 
 
-def both(world, *, before_last=None, metadata=TOGETHER):
+def both(world: World, *, before_last=None, metadata=TOGETHER):
     """A function with the outputs orders and totals; ``before_last`` runs between them."""
 
     @dg.multi_asset(
@@ -32,16 +34,16 @@ def both(world, *, before_last=None, metadata=TOGETHER):
     return load
 
 
-def versions(world) -> list[int]:
+def versions(world: World) -> list[int]:
     return [world.version(name) for name in TABLES]
 
 
-def data_files(world) -> int:
+def data_files(world: World) -> int:
     locations = [world.client.table(name).location.removeprefix("file://") for name in TABLES]
     return sum(len(list(Path(location).glob("*.parquet"))) for location in locations)
 
 
-def test_the_outputs_of_a_step_are_committed_in_one_transaction(world):
+def test_the_outputs_of_a_step_are_committed_in_one_transaction(world: World) -> None:
     world.materialize(both(world))
     assert world.rows(TABLES[0]) == [(1, 10.0), (2, 5.0)]
     assert world.rows(TABLES[1]) == [(15.0,)]
@@ -50,10 +52,10 @@ def test_the_outputs_of_a_step_are_committed_in_one_transaction(world):
         TABLES, key=lambda name: world.client.table(name).table_id
     )
     assert entries[1].position == entries[0].position + 1
-    assert len({entry.summary.tags["cm_delta/transaction_id"] for entry in entries}) == 1
+    assert len({entry.summary.tags["delta.multiTableTransaction.transactionId"] for entry in entries}) == 1
 
 
-def test_no_reader_sees_the_first_output_before_the_last(world):
+def test_no_reader_sees_the_first_output_before_the_last(world: World) -> None:
     seen = []
     world.materialize(both(world, before_last=lambda _: seen.append(world.rows(TABLES[0]))))
     world.materialize(both(world, before_last=lambda _: seen.append(world.rows(TABLES[0]))))
@@ -61,7 +63,7 @@ def test_no_reader_sees_the_first_output_before_the_last(world):
     assert len(world.rows(TABLES[0])) == 4
 
 
-def test_each_output_has_one_materialization_with_its_own_commit(world):
+def test_each_output_has_one_materialization_with_its_own_commit(world: World) -> None:
     events_between = []
     world.materialize(both(world, before_last=lambda _: events_between.extend(world.events("orders"))))
     assert events_between == []
@@ -76,7 +78,7 @@ def test_each_output_has_one_materialization_with_its_own_commit(world):
         assert event.tags["dagster/code_version"]
 
 
-def test_a_step_that_fails_between_the_outputs_commits_nothing(world):
+def test_a_step_that_fails_between_the_outputs_commits_nothing(world: World) -> None:
     world.materialize(both(world))
 
     def fail(_):
@@ -90,7 +92,7 @@ def test_a_step_that_fails_between_the_outputs_commits_nothing(world):
     assert data_files(world) == files
 
 
-def test_a_write_that_fails_discards_the_outputs_before_it(world):
+def test_a_write_that_fails_discards_the_outputs_before_it(world: World) -> None:
     world.materialize(both(world))
     files = data_files(world)
 
@@ -104,7 +106,7 @@ def test_a_write_that_fails_discards_the_outputs_before_it(world):
     assert data_files(world) == files
 
 
-def test_a_conflict_of_one_output_commits_none(world):
+def test_a_conflict_of_one_output_commits_none(world: World) -> None:
     replacing = {"commit_together": True, "mode": "overwrite"}
     world.materialize(both(world, metadata=replacing))
 
@@ -118,7 +120,7 @@ def test_a_conflict_of_one_output_commits_none(world):
     assert len(world.events("orders")) == 1
 
 
-def test_a_retried_step_commits_once(world):
+def test_a_retried_step_commits_once(world: World) -> None:
     attempts = []
 
     def fail_once(context):
@@ -133,7 +135,7 @@ def test_a_retried_step_commits_once(world):
     assert len(world.rows(TABLES[0])) == 2
 
 
-def test_a_step_that_fails_after_the_commit_does_not_commit_again(world):
+def test_a_step_that_fails_after_the_commit_does_not_commit_again(world: World) -> None:
     attempts = []
 
     @dg.multi_asset(
@@ -153,7 +155,7 @@ def test_a_step_that_fails_after_the_commit_does_not_commit_again(world):
     assert last.metadata["cm_delta/outcome"].value == "already_committed"
 
 
-def test_none_as_an_output_lets_the_others_be_committed(world):
+def test_none_as_an_output_lets_the_others_be_committed(world: World) -> None:
     @dg.multi_asset(outs={"orders": dg.AssetOut(metadata=TOGETHER), "totals": dg.AssetOut(metadata=TOGETHER)})
     def load() -> tuple[DataFrame | None, DataFrame | None]:
         return world.frame([(1, 10.0)], "id int, amount double"), None
@@ -164,7 +166,7 @@ def test_none_as_an_output_lets_the_others_be_committed(world):
     assert world.events("totals") == []
 
 
-def test_partitions_of_several_outputs_are_committed_together(world):
+def test_partitions_of_several_outputs_are_committed_together(world: World) -> None:
     days = dg.StaticPartitionsDefinition(["2024-05-01", "2024-05-02"])
     metadata = {"commit_together": True, "partition_expr": "day"}
 
@@ -183,7 +185,7 @@ def test_partitions_of_several_outputs_are_committed_together(world):
     assert [event.metadata["dagster/partition_row_count"].value for event in world.events("orders")] == [1, 1]
 
 
-def test_a_changed_input_makes_outputs_committed_together_stale(world):
+def test_a_changed_input_makes_outputs_committed_together_stale(world: World) -> None:
     @dg.asset
     def source() -> DataFrame:
         return world.frame([(1,)], "id int")
@@ -219,7 +221,9 @@ def test_a_changed_input_makes_outputs_committed_together_stale(world):
         ({"orders": {"io_manager_key": "another"}, "totals": {}}, "have the IO managers another, io_manager"),
     ],
 )
-def test_outputs_that_cannot_be_committed_together_are_refused(world, outs, message):
+def test_outputs_that_cannot_be_committed_together_are_refused(
+    world: World, outs: dict[str, Any], message: str
+) -> None:
     made = {
         name: dg.AssetOut(metadata={} if given is None else TOGETHER, **(given or {})) for name, given in outs.items()
     }
@@ -237,7 +241,7 @@ def test_outputs_that_cannot_be_committed_together_are_refused(world, outs, mess
     assert message in str(error)
 
 
-def test_two_outputs_with_one_table_are_refused(world):
+def test_two_outputs_with_one_table_are_refused(world: World) -> None:
     metadata = {**TOGETHER, "table": "main.default.orders"}
     with pytest.raises(Exception) as caught:
         world.materialize(both(world, metadata=metadata))

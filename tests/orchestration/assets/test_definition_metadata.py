@@ -8,7 +8,7 @@ from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefault
 from tests.orchestration.log_tables import SCHEMA
 
 
-def test_a_definition_gets_table_name_and_kind_and_what_exists_of_the_table():
+def test_a_definition_gets_table_name_and_kind_and_what_exists_of_the_table() -> None:
     plain = definition_metadata({}, asset_path=["sales", "orders"], names=NamingDefaults())
     assert plain == {"dagster/table_name": "main.sales.orders", "dagster/storage_kind": "deltalake"}
     full = definition_metadata(
@@ -23,6 +23,6 @@ def test_a_definition_gets_table_name_and_kind_and_what_exists_of_the_table():
     assert "dagster/storage_kind" not in full
 
 
-def test_a_misspelt_key_is_refused():
-    with pytest.raises(InvalidArgumentError, match="merge_keys"):
+def test_a_misspelt_key_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="probably 'on' is meant"):
         definition_metadata({"merge_key": "id"}, asset_path=["t"], names=NamingDefaults())

@@ -17,13 +17,14 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.orchestration.conftest import World
 from tests.support.creation import create_table
 from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
 
-def test_an_asset_becomes_a_table_and_a_downstream_asset_reads_it(world):
+def test_an_asset_becomes_a_table_and_a_downstream_asset_reads_it(world: World) -> None:
     up = asset("up", lambda _: world.frame([(1, "a"), (2, "b")], "id int, name string"))
 
     @dg.asset
@@ -35,7 +36,7 @@ def test_an_asset_becomes_a_table_and_a_downstream_asset_reads_it(world):
     assert world.rows("main.default.down") == [(2, "b")]
 
 
-def test_the_standard_metadata_and_the_data_version_are_reported(world):
+def test_the_standard_metadata_and_the_data_version_are_reported(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1, "a"), (2, "b")], "id int, name string"), key_prefix=["sales"])
     result = world.materialize(made)
     (event,) = world.events("sales/t")
@@ -59,7 +60,7 @@ def test_the_standard_metadata_and_the_data_version_are_reported(world):
     assert entry.summary.tags["dagster/asset_key"] == "sales/t"
 
 
-def test_a_data_version_set_by_the_user_has_priority(world):
+def test_a_data_version_set_by_the_user_has_priority(world: World) -> None:
     @dg.asset
     def t() -> dg.Output[DataFrame]:
         return dg.Output(world.frame([(1,)], "id int"), data_version=dg.DataVersion("mine"))
@@ -68,7 +69,7 @@ def test_a_data_version_set_by_the_user_has_priority(world):
     assert world.events("t")[0].tags["dagster/data_version"] == "mine"
 
 
-def test_modes_append_overwrite_and_merge(world):
+def test_modes_append_overwrite_and_merge(world: World) -> None:
     rows = {"now": [(1, "a")]}
 
     def made(mode, **metadata):
@@ -79,13 +80,13 @@ def test_modes_append_overwrite_and_merge(world):
     world.materialize(made("append"))
     assert world.rows("main.default.t") == [(1, "a"), (2, "b")]
     rows["now"] = [(2, "B"), (3, "c")]
-    world.materialize(made("merge", merge_keys=["id"]))
+    world.materialize(made("merge", on=["id"]))
     assert world.rows("main.default.t") == [(1, "a"), (2, "B"), (3, "c")]
     rows["now"] = [(9, "z"), (3, "C")]
-    world.materialize(made("merge", merge_keys="id", merge_mode="update_only"))
+    world.materialize(made("merge", on="id", merge_mode="update_only"))
     assert world.rows("main.default.t") == [(1, "a"), (2, "B"), (3, "C")]
     rows["now"] = [(7, "x")]
-    world.materialize(made("replace_where", replace_where="id >= 3 OR id = 7"))
+    world.materialize(made("replace_where", where="id >= 3 OR id = 7"))
     assert world.rows("main.default.t") == [(1, "a"), (2, "B"), (7, "x")]
     rows["now"] = [(5, "o")]
     world.materialize(made("overwrite"))
@@ -95,7 +96,7 @@ def test_modes_append_overwrite_and_merge(world):
     assert world.rows("main.default.t") == [(5, "o")]
 
 
-def test_create_or_replace_writes_the_rows_and_the_new_schema(world):
+def test_create_or_replace_writes_the_rows_and_the_new_schema(world: World) -> None:
     """A peer commits an empty table here and reports success."""
     world.materialize(asset("t", lambda _: world.frame([(1,)], "id int")))
     replaced = asset(
@@ -105,7 +106,7 @@ def test_create_or_replace_writes_the_rows_and_the_new_schema(world):
     assert world.rows("main.default.t") == [("a", 2.0)]
 
 
-def test_the_mode_can_be_changed_for_one_run_or_by_one_output(world):
+def test_the_mode_can_be_changed_for_one_run_or_by_one_output(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1,)], "id int"))
     world.materialize(made)
     world.materialize(made, tags={"cm_delta/mode": "append"})
@@ -119,7 +120,59 @@ def test_the_mode_can_be_changed_for_one_run_or_by_one_output(world):
     assert world.rows("main.default.t") == [(1,), (1,), (2,)]
 
 
-def test_new_columns_need_schema_mode_merge(world):
+@pytest.mark.parametrize("key", ["modee", "append", "predicate", "schema_mod", "cm-delta/mode"])
+def test_a_misspelt_or_foreign_key_leaves_the_rows_of_the_table(world: World, key: str) -> None:
+    world.materialize(asset("t", lambda _: world.frame([(1,), (2,)], "id int")))
+
+    @dg.asset(name="t")
+    def at_run_time() -> dg.Output[DataFrame]:
+        return dg.Output(world.frame([(3,)], "id int"), metadata={key: "append"})
+
+    for changed in (asset("t", lambda _: world.frame([(3,)], "id int"), metadata={key: "append"}), at_run_time):
+        assert isinstance(refused(world, changed), InvalidArgumentError)
+    assert world.rows("main.default.t") == [(1,), (2,)]
+
+
+_BY_ID = {"partition_by": ["id"]}
+
+
+def test_other_partition_columns_than_those_of_the_table_are_refused(world: World) -> None:
+    """As the Python API refuses them; a merge, which has no such argument there, too."""
+
+    def made(**metadata: object) -> dg.AssetsDefinition:
+        return asset("t", lambda _: world.frame([(1, "a")], "id int, p string"), metadata=metadata)
+
+    def columns() -> tuple[str, ...]:
+        return world.client.table("main.default.t").snapshot().partition_columns
+
+    world.materialize(made(partition_by="p"))
+    for metadata in (
+        {},
+        {"mode": "append"},
+        {"mode": "merge", "on": ["id"]},
+        {"mode": "replace_where", "where": "id = 1"},
+        {"schema_mode": "merge"},
+    ):
+        error = refused(world, made(**_BY_ID, **metadata))
+        assert isinstance(error, InvalidArgumentError)
+        assert "main.default.t is partitioned by ['p']; the call says partitioned by ['id']" in str(error)
+    world.materialize(made(partition_by="P", mode="append"))
+    assert (columns(), world.rows("main.default.t")) == (("p",), [(1, "a"), (1, "a")])
+    world.materialize(made(**_BY_ID, mode="create_or_replace"))
+    assert (columns(), world.rows("main.default.t")) == (("id",), [(1, "a")])
+
+
+def test_a_misspelt_condition_of_an_input_is_an_error(world: World) -> None:
+    up = asset("up", lambda _: world.frame([(1,), (2,)], "id int"))
+
+    @dg.asset(ins={"up": dg.AssetIn(metadata={"wher": "id = 1"})})
+    def down(up: DataFrame) -> DataFrame:
+        return up
+
+    assert "probably 'where' is meant" in str(refused(world, up, down))
+
+
+def test_new_columns_need_schema_mode_merge(world: World) -> None:
     world.materialize(asset("t", lambda _: world.frame([(1,)], "id int")))
     wider = {"metadata": {"mode": "append"}}
     error = refused(world, asset("t", lambda _: world.frame([(2, "x")], "id int, v string"), **wider))
@@ -139,7 +192,7 @@ def test_new_columns_need_schema_mode_merge(world):
     ]
 
 
-def test_columns_filter_and_version_of_an_input(world):
+def test_columns_filter_and_version_of_an_input(world: World) -> None:
     """A peer returns a column called make_array("a") here."""
     made = asset("t", lambda _: world.frame([(1, "a", 0), (2, "b", 0)], "id int, v string, w int"))
     world.materialize(made)
@@ -155,9 +208,9 @@ def test_columns_filter_and_version_of_an_input(world):
         return reads
 
     readers = [
-        reader("now", columns=["v"], filter="id > 3"),
+        reader("now", columns=["v"], where="id > 3"),
         reader("then", columns=["v", "id"], version=first),
-        reader("both", version=first, filter="w = 0 AND id = 1"),
+        reader("both", version=first, where="w = 0 AND id = 1"),
     ]
     world.materialize(made, *readers, selection=["now", "then", "both"])
     assert seen["now"] == (["v"], [("d",)])
@@ -165,7 +218,7 @@ def test_columns_filter_and_version_of_an_input(world):
     assert seen["both"][1] == [(1, "a", 0)]
 
 
-def test_all_inputs_of_a_run_read_one_version(world):
+def test_all_inputs_of_a_run_read_one_version(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1,)], "id int"))
     world.materialize(made)
     counts = []
@@ -189,7 +242,7 @@ def test_all_inputs_of_a_run_read_one_version(world):
     assert versions == [0, 0]
 
 
-def test_what_a_run_writes_is_seen_by_its_later_reads(world):
+def test_what_a_run_writes_is_seen_by_its_later_reads(world: World) -> None:
     world.materialize(asset("t", lambda _: world.frame([(1,)], "id int")))
 
     @dg.asset
@@ -207,7 +260,7 @@ def test_what_a_run_writes_is_seen_by_its_later_reads(world):
     assert counts == [2]
 
 
-def test_an_input_annotated_as_snapshot_needs_no_rows(world):
+def test_an_input_annotated_as_snapshot_needs_no_rows(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1,)], "id int"))
     seen = []
 
@@ -219,7 +272,7 @@ def test_an_input_annotated_as_snapshot_needs_no_rows(world):
     assert seen == [1]
 
 
-def test_a_wrong_type_is_refused_and_none_writes_nothing(world):
+def test_a_wrong_type_is_refused_and_none_writes_nothing(world: World) -> None:
     @dg.asset
     def wrong():
         return [1, 2]
@@ -234,7 +287,7 @@ def test_a_wrong_type_is_refused_and_none_writes_nothing(world):
     assert world.client.registry.list_tables() == ()
 
 
-def test_an_op_output_needs_a_table_name(world):
+def test_an_op_output_needs_a_table_name(world: World) -> None:
     @dg.op(out=dg.Out(metadata={"table": "main.ops.t"}))
     def write() -> DataFrame:
         return world.frame([(1,)], "id int")
@@ -253,7 +306,7 @@ def test_an_op_output_needs_a_table_name(world):
     assert counts == [1]
 
 
-def test_the_io_manager_works_without_a_run(world):
+def test_the_io_manager_works_without_a_run(world: World) -> None:
     manager = world.resources["io_manager"]
     for _ in range(2):  # Twice: a unit test has no run by which the second write would be a repetition.
         context = dg.build_output_context(asset_key=["s", "t"], name="result", definition_metadata={"mode": "append"})
@@ -276,7 +329,7 @@ def test_the_io_manager_works_without_a_run(world):
     assert world.rows("main.s.p") == [(1, 5)]
 
 
-def test_the_root_logger_is_not_changed(world):
+def test_the_root_logger_is_not_changed(world: World) -> None:
     """A peer forces it to DEBUG on every write and read."""
     root = logging.getLogger()
     before = (root.level, list(root.handlers))
@@ -290,12 +343,12 @@ def test_the_root_logger_is_not_changed(world):
     assert (root.level, list(root.handlers)) == before
 
 
-def test_columns_that_a_plan_proves_to_be_filled_stay_nullable(world):
+def test_columns_that_a_plan_proves_to_be_filled_stay_nullable(world: World) -> None:
     world.materialize(asset("t", lambda _: world.spark.range(1).select(F.lit("x").alias("v"))))
     assert world.client.table("main.default.t").snapshot().schema.field("v").nullable
 
 
-def test_another_resource_with_a_spark_session_is_accepted(world):
+def test_another_resource_with_a_spark_session_is_accepted(world: World) -> None:
     from dagster_pyspark import LazyPySparkResource
 
     manager = type(world.resources["io_manager"])(catalog=world.catalog, spark=LazyPySparkResource(spark_config={}))
@@ -309,7 +362,7 @@ def test_another_resource_with_a_spark_session_is_accepted(world):
     assert world.rows("main.default.t") == [(1,)]
 
 
-def test_a_first_write_that_fails_leaves_no_table_behind(world):
+def test_a_first_write_that_fails_leaves_no_table_behind(world: World) -> None:
     failing = asset("t", lambda _: world.spark.range(1).select(F.raise_error(F.lit("boom")).cast("int").alias("id")))
     assert not world.materialize(failing, raises=False).success
     assert world.client.registry.list_tables() == ()
@@ -317,12 +370,12 @@ def test_a_first_write_that_fails_leaves_no_table_behind(world):
     assert world.rows("main.default.t") == [(1,)]
 
 
-def test_an_asset_cannot_pin_a_version_for_its_readers(world):
+def test_an_asset_cannot_pin_a_version_for_its_readers(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"cm_delta/version": 1})
     assert "cm_delta/version" in str(refused(world, made))
 
 
-def test_columns_of_an_asset_are_the_default_of_its_readers(world):
+def test_columns_of_an_asset_are_the_default_of_its_readers(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1, 2)], "a int, b int"), metadata={"columns": ["a"]})
     seen = []
 
@@ -338,7 +391,7 @@ def test_columns_of_an_asset_are_the_default_of_its_readers(world):
     assert sorted(seen) == [["a"], ["b"]]
 
 
-def test_a_run_that_is_executed_again_has_its_own_pin(world):
+def test_a_run_that_is_executed_again_has_its_own_pin(world: World) -> None:
     made = asset("t", lambda _: world.frame([(1,)], "id int"), metadata={"mode": "append"})
     counts = []
 
@@ -361,7 +414,7 @@ def test_a_run_that_is_executed_again_has_its_own_pin(world):
     assert counts == [1, 2]
 
 
-def test_error_if_exists_accepts_an_empty_table(world):
+def test_error_if_exists_accepts_an_empty_table(world: World) -> None:
     create_table(
         world.client, identifier="main.default.t", schema=StructType((StructField("id", PrimitiveType("integer")),))
     )

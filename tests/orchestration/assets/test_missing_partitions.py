@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PartitionNotFoundError
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
+from tests.orchestration.conftest import World
 from tests.support.dagster_assets import asset, raised, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -19,7 +20,7 @@ BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 ALLOWED = {"allow_missing_partitions": True}
 
 
-def daily(world, *, column="date", rows=1):
+def daily(world: World, *, column="date", rows=1):
     """One row each day, in a column of type date by which the table is partitioned, or timestamp_ntz, which it is not."""
     kind = date if column == "date" else datetime
 
@@ -39,18 +40,18 @@ def reader(seen, *, mapping=None, partitions=DAYS, **metadata):
     return down
 
 
-def read(world, up, down, key=None):
+def read(world: World, up, down, key=None):
     world.materialize(up, down, selection=["down"], partition_key=key)
 
 
-def missing(world, up, down, key=None) -> str:
+def missing(world: World, up, down, key=None) -> str:
     error = refused(world, up, down, selection=["down"], partition_key=key)
     assert isinstance(error, PartitionNotFoundError)
     return str(error)
 
 
 @pytest.mark.parametrize("column", ["date", "timestamp_ntz"])
-def test_a_partition_that_was_never_materialized_is_an_error_that_names_it(world, column):
+def test_a_partition_that_was_never_materialized_is_an_error_that_names_it(world: World, column: str) -> None:
     """But not one without rows, one that another program has written, one whose rows were deleted, or one in a range of these."""
     up, seen = daily(world, column=column), []
     for day in ("2026-01-02", "2026-01-04"):
@@ -72,7 +73,7 @@ def test_a_partition_that_was_never_materialized_is_an_error_that_names_it(world
     assert seen.pop() == 2
 
 
-def test_an_input_of_all_partitions_reads_the_whole_table_and_misses_none(world):
+def test_an_input_of_all_partitions_reads_the_whole_table_and_misses_none(world: World) -> None:
     up, seen = daily(world), []
     world.materialize(up, partition_key="2026-01-02")
     for down, key in (
@@ -85,7 +86,7 @@ def test_an_input_of_all_partitions_reads_the_whole_table_and_misses_none(world)
         assert "2026-01-" in missing(world, up, reader(seen, mapping=mapping, partitions=None))
 
 
-def test_partitions_of_several_dimensions_and_dynamic_ones_are_named(world):
+def test_partitions_of_several_dimensions_and_dynamic_ones_are_named(world: World) -> None:
     pairs = dg.MultiPartitionsDefinition({"day": DAYS, "who": dg.DynamicPartitionsDefinition(name="who")})
     world.instance.add_dynamic_partitions("who", ["a", "b"])
 
@@ -104,7 +105,7 @@ def test_partitions_of_several_dimensions_and_dynamic_ones_are_named(world):
 
 
 @pytest.fixture
-def total(world):
+def total(world: World) -> dg.AssetsDefinition:
     """A running total, which reads its own day before."""
 
     @dg.asset(
@@ -121,7 +122,9 @@ def total(world):
     return made
 
 
-def test_a_running_total_may_lack_the_day_before_the_first_and_has_no_gap(world, total):
+def test_a_running_total_may_lack_the_day_before_the_first_and_has_no_gap(
+    world: World, total: dg.AssetsDefinition
+) -> None:
     for key in ("2026-01-01", "2026-01-02", "2026-01-01"):
         world.materialize(total, partition_key=key)
     assert len(world.rows("main.default.up")) == 3
@@ -130,7 +133,9 @@ def test_a_running_total_may_lack_the_day_before_the_first_and_has_no_gap(world,
     assert len(world.rows("main.default.up")) == 3
 
 
-def test_a_range_of_a_running_total_may_lack_the_days_that_it_materializes(world, total):
+def test_a_range_of_a_running_total_may_lack_the_days_that_it_materializes(
+    world: World, total: dg.AssetsDefinition
+) -> None:
     """In one run: the function gets the rows before the range, and computes those within."""
     job = dg.Definitions(
         assets=[total],
@@ -150,7 +155,7 @@ def test_a_range_of_a_running_total_may_lack_the_days_that_it_materializes(world
     assert "the partitions 2026-01-05 of up" in str(raised(caught.value))
 
 
-def test_a_partition_with_nothing_to_write_is_not_missing(world):
+def test_a_partition_with_nothing_to_write_is_not_missing(world: World) -> None:
     world.materialize(daily(world), partition_key="2026-01-01")
 
     @dg.asset(name="up", partitions_def=DAYS, metadata={"partition_expr": "day"})
@@ -162,7 +167,7 @@ def test_a_partition_with_nothing_to_write_is_not_missing(world):
     assert seen == [0]
 
 
-def test_a_materialization_counts_only_if_the_version_that_is_read_includes_it(world):
+def test_a_materialization_counts_only_if_the_version_that_is_read_includes_it(world: World) -> None:
     """Of a later version than the input names, and of a table that was dropped; an event without a version counts."""
     up, seen = daily(world), []
     for day in ("2026-01-02", "2026-01-03"):
@@ -177,7 +182,7 @@ def test_a_materialization_counts_only_if_the_version_that_is_read_includes_it(w
     assert seen == [1, 0]
 
 
-def test_outside_of_a_run_nothing_is_checked(world):
+def test_outside_of_a_run_nothing_is_checked(world: World) -> None:
     up = daily(world)
     world.materialize(up, partition_key="2026-01-01")
     context = dg.build_input_context(

@@ -2,6 +2,7 @@
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,13 +26,13 @@ def rows_of(value):
 @pytest.mark.parametrize(
     "case", [case for case in STORED_TYPES if case.plain is case.stored], ids=lambda case: case.name
 )
-def test_every_arrow_type_is_written_with_its_values(case):
+def test_every_arrow_type_is_written_with_its_values(case: Any) -> None:
     found = rows_of(pa.table({"c": case.array()}))
     found.validate(full=True)
     assert found["c"].to_pylist() == case.expected
 
 
-def test_list_views_at_any_level_keep_their_elements():
+def test_list_views_at_any_level_keep_their_elements() -> None:
     """A cast of pyarrow loses them."""
     views = pa.large_list_view(pa.int64())
     nested = pa.array([{"x": [1]}, None, {"x": [2, 3]}], pa.struct({"x": views}))
@@ -41,7 +42,7 @@ def test_list_views_at_any_level_keep_their_elements():
     assert found["s"].to_pylist() == [{"x": [1]}, None, {"x": [2, 3]}] * 2
 
 
-def test_run_end_encoded_values_are_written():
+def test_run_end_encoded_values_are_written() -> None:
     runs = pa.array(["x", "x", None], pa.run_end_encoded(pa.int32(), pa.string()))
     assert rows_of(pa.table({"c": runs}))["c"].to_pylist() == ["x", "x", None]
 
@@ -85,14 +86,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_stored_is_refused_with_its_column(name):
+def test_what_cannot_be_stored_is_refused_with_its_column(name: Any) -> None:
     value, message = REFUSED[name]
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         rows_of(value)
     assert "_pli128" not in str(caught.value)
 
 
-def test_other_types_of_polars_and_pandas_are_written():
+def test_other_types_of_polars_and_pandas_are_written() -> None:
     categories = pl.DataFrame(
         {
             "cat": pl.Series(["x", None], dtype=pl.Categorical),
@@ -132,7 +133,7 @@ STORED = pa.table(
 )
 
 
-def test_a_pandas_input_keeps_types_and_values_by_default():
+def test_a_pandas_input_keeps_types_and_values_by_default() -> None:
     frame = from_batches(STORED.to_reader(), FrameType.PANDAS)
     assert frame["long"][0] == 9007199254740993 and frame["long"].isna()[1]
     assert rows_of(frame).equals(STORED)
@@ -143,7 +144,7 @@ def test_a_pandas_input_keeps_types_and_values_by_default():
     ]
 
 
-def test_the_types_of_a_pandas_input_can_be_chosen():
+def test_the_types_of_a_pandas_input_can_be_chosen() -> None:
     nullable = from_batches(STORED.to_reader(), FrameType.PANDAS, dtype_backend=DtypeBackend.NUMPY_NULLABLE)
     assert [str(nullable[name].dtype) for name in ("long", "byte", "flag", "real")] == [
         "Int64",

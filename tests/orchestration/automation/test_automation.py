@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -10,6 +11,7 @@ from dagster._core.loader import LoadingContextForTest
 from dagster._core.test_utils import freeze_time
 
 from cm_delta_dagster import Snapshot
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.orchestration import (
     CatalogManagedDeltaIOManager,
     SparkResource,
@@ -18,6 +20,7 @@ from cm_delta_dagster.orchestration import (
     on_new_data_version_of_any_partition,
 )
 from cm_delta_dagster.orchestration.automation import unread_changes
+from cm_delta_dagster.orchestration.runs.resources import CatalogResource
 from tests.orchestration.log_tables import commit, make_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -68,7 +71,7 @@ def down_of(condition, **arguments):
     return down
 
 
-def test_a_new_data_version_requests_and_maintenance_or_an_equal_version_does_not(instance):
+def test_a_new_data_version_requests_and_maintenance_or_an_equal_version_does_not(instance: dg.DagsterInstance) -> None:
     daemon = Daemon(instance, dg.AssetSpec("up"), down_of(on_new_data_version()))
     assert daemon.tick() == []
     daemon.commit(1)
@@ -83,7 +86,7 @@ def test_a_new_data_version_requests_and_maintenance_or_an_equal_version_does_no
 
 
 @pytest.mark.slow
-def test_only_the_selected_upstream_assets_count(instance):
+def test_only_the_selected_upstream_assets_count(instance: dg.DagsterInstance) -> None:
     @dg.asset(deps=["up", "other"], automation_condition=on_new_data_version(upstream=dg.AssetSelection.assets("up")))
     def down() -> None: ...
 
@@ -98,7 +101,7 @@ def test_only_the_selected_upstream_assets_count(instance):
     assert daemon.tick() == ["down"]
 
 
-def test_each_changed_partition_is_requested_however_old(instance):
+def test_each_changed_partition_is_requested_however_old(instance: dg.DagsterInstance) -> None:
     up = dg.AssetSpec("up", partitions_def=DAYS)
     daemon = Daemon(instance, up, down_of(on_new_data_version_of_any_partition(), partitions_def=DAYS))
     for day in DAYS.get_partition_keys():
@@ -112,7 +115,7 @@ def test_each_changed_partition_is_requested_however_old(instance):
 
 
 @pytest.mark.slow
-def test_only_the_latest_partition_follows_by_default(instance):
+def test_only_the_latest_partition_follows_by_default(instance: dg.DagsterInstance) -> None:
     up = dg.AssetSpec("up", partitions_def=DAYS)
     daemon = Daemon(instance, up, down_of(on_new_data_version(), partitions_def=DAYS))
     for day in DAYS.get_partition_keys():
@@ -124,7 +127,7 @@ def test_only_the_latest_partition_follows_by_default(instance):
     assert daemon.tick() == ["down@2026-01-03"]
 
 
-def test_a_failed_blocking_check_of_upstream_stops_the_request(instance):
+def test_a_failed_blocking_check_of_upstream_stops_the_request(instance: dg.DagsterInstance) -> None:
     outcome = [False]
 
     @dg.asset_check(asset="up", blocking=True)
@@ -144,7 +147,7 @@ def test_a_failed_blocking_check_of_upstream_stops_the_request(instance):
     assert daemon.tick() == ["down"]
 
 
-def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance):
+def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance: dg.DagsterInstance) -> None:
     policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2), warn_window=timedelta(hours=1))
     graph = dg.Definitions(assets=[dg.apply_freshness_policy(dg.AssetSpec("up"), policy)]).resolve_asset_graph()
 
@@ -160,7 +163,7 @@ def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance)
     assert state(3) == "FAIL"
 
 
-def started(instance, condition, *, during=lambda: None, **arguments):
+def started(instance: dg.DagsterInstance, condition, *, during=lambda: None, **arguments):
     """An asset that has read version 1 of its upstream asset, and its daemon. ``during`` is called in each of its runs."""
 
     @dg.asset(deps=[UP], automation_condition=condition)
@@ -174,7 +177,7 @@ def started(instance, condition, *, during=lambda: None, **arguments):
     return daemon
 
 
-def test_a_change_that_is_stored_while_the_run_works_is_requested_again(instance):
+def test_a_change_that_is_stored_while_the_run_works_is_requested_again(instance: dg.DagsterInstance) -> None:
     changes = []
     daemon = started(instance, on_new_data_version(), during=lambda: changes and daemon.commit(changes.pop()))
     daemon.commit(2)
@@ -187,7 +190,9 @@ def test_a_change_that_is_stored_while_the_run_works_is_requested_again(instance
     assert [daemon.requested(), daemon.requested()] == [[], []]
 
 
-def test_a_materialization_that_left_changes_unread_is_due_again_and_a_complete_one_is_not(instance):
+def test_a_materialization_that_left_changes_unread_is_due_again_and_a_complete_one_is_not(
+    instance: dg.DagsterInstance,
+) -> None:
     """The version that it has read is older than the newest event, which was requested before."""
     read = [(1, {}), (2, {"stopped_before": 3, "reason": "why"}), (4, {})]
 
@@ -214,7 +219,7 @@ def test_a_materialization_that_left_changes_unread_is_due_again_and_a_complete_
     assert [*requested, daemon.requested()] == [["down"], ["down"], []]
 
 
-def test_the_condition_of_dagster_loses_a_change_while_the_run_works(instance):
+def test_the_condition_of_dagster_loses_a_change_while_the_run_works(instance: dg.DagsterInstance) -> None:
     changes = []
     daemon = started(instance, dg.AutomationCondition.eager(), during=lambda: changes and daemon.commit(changes.pop()))
     daemon.commit(2)
@@ -224,7 +229,7 @@ def test_the_condition_of_dagster_loses_a_change_while_the_run_works(instance):
     assert [daemon.requested(), daemon.requested()] == [[], []]
 
 
-def test_a_change_between_a_request_and_the_next_tick_is_not_lost(instance):
+def test_a_change_between_a_request_and_the_next_tick_is_not_lost(instance: dg.DagsterInstance) -> None:
     daemon = started(instance, on_new_data_version())
     daemon.commit(2)
     assert daemon.requested() == ["down"]
@@ -247,7 +252,9 @@ class Stores(dg.AutomationCondition):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before the comparison", "after it"])
-def test_a_change_that_is_stored_during_the_evaluation_is_requested_once(instance, first):
+def test_a_change_that_is_stored_during_the_evaluation_is_requested_once(
+    instance: dg.DagsterInstance, first: bool
+) -> None:
     changes = []
     stores = Stores(lambda: changes and daemon.commit(changes.pop()))
     condition = on_new_data_version()
@@ -261,7 +268,7 @@ def test_a_change_that_is_stored_during_the_evaluation_is_requested_once(instanc
     assert [daemon.requested(), daemon.requested()] == [[], []]
 
 
-def test_a_run_of_both_assets_requests_nothing(instance):
+def test_a_run_of_both_assets_requests_nothing(instance: dg.DagsterInstance) -> None:
     @dg.asset
     def up() -> dg.MaterializeResult:
         return dg.MaterializeResult(data_version=dg.DataVersion(f"table@{len(runs)}"))
@@ -278,7 +285,7 @@ def test_a_run_of_both_assets_requests_nothing(instance):
     assert daemon.requested() == ["down"]
 
 
-def test_a_failed_run_is_not_requested_again_before_the_next_change(instance):
+def test_a_failed_run_is_not_requested_again_before_the_next_change(instance: dg.DagsterInstance) -> None:
     def fail():
         assert not fails
 
@@ -293,14 +300,14 @@ def test_a_failed_run_is_not_requested_again_before_the_next_change(instance):
     assert daemon.requested() == ["down"]
 
 
-def test_a_commit_from_outside_to_the_asset_does_not_hide_a_change(instance):
+def test_a_commit_from_outside_to_the_asset_does_not_hide_a_change(instance: dg.DagsterInstance) -> None:
     daemon = started(instance, on_new_data_version())
     daemon.commit(2)
     daemon.commit(7, key=dg.AssetKey("down"))
     assert daemon.requested() == ["down"]
 
 
-def test_the_sensor_evaluates_the_condition_in_the_code_location(instance):
+def test_the_sensor_evaluates_the_condition_in_the_code_location(instance: dg.DagsterInstance) -> None:
     sensor = data_version_sensor(dg.AssetSelection.assets("down"))
     daemon = started(instance, on_new_data_version(), sensors=[sensor])
     cursor = None
@@ -321,11 +328,11 @@ def test_the_sensor_evaluates_the_condition_in_the_code_location(instance):
 
 
 @pytest.fixture
-def upstream_table(catalog):
+def upstream_table(catalog: CatalogResource) -> Table:
     return make_table(catalog.client, "main.default.up")
 
 
-def readers(catalog, instance, *, during=lambda: None):
+def readers(catalog: CatalogResource, instance: dg.DagsterInstance, *, during=lambda: None):
     """Two assets that read ``up`` in one run, one after the other; ``during`` is called between them."""
 
     @dg.asset(automation_condition=on_new_data_version(upstream=dg.AssetSelection.assets("up")))
@@ -339,7 +346,9 @@ def readers(catalog, instance, *, during=lambda: None):
     return Daemon(instance, dg.AssetSpec("up"), early, late, resources={"io_manager": manager})
 
 
-def test_an_asset_that_reads_a_pinned_version_is_requested_for_newer_ones(catalog, instance, upstream_table):
+def test_an_asset_that_reads_a_pinned_version_is_requested_for_newer_ones(
+    catalog: CatalogResource, instance: dg.DagsterInstance, upstream_table: Table
+) -> None:
     def change():
         if not changed:
             version = changed.append(commit(upstream_table)) or changed[0]
@@ -358,7 +367,9 @@ def test_an_asset_that_reads_a_pinned_version_is_requested_for_newer_ones(catalo
     assert daemon.requested() == []
 
 
-def test_a_version_that_was_read_before_its_event_was_stored_requests_nothing(catalog, instance, upstream_table):
+def test_a_version_that_was_read_before_its_event_was_stored_requests_nothing(
+    catalog: CatalogResource, instance: dg.DagsterInstance, upstream_table: Table
+) -> None:
     daemon = readers(catalog, instance)
     version = commit(upstream_table)
     daemon.run("early", "late")
@@ -367,7 +378,7 @@ def test_a_version_that_was_read_before_its_event_was_stored_requests_nothing(ca
     assert [daemon.requested(), daemon.requested()] == [[], []]
 
 
-def test_a_cursor_of_another_form_loses_no_change(instance):
+def test_a_cursor_of_another_form_loses_no_change(instance: dg.DagsterInstance) -> None:
     daemon = started(instance, on_new_data_version())
     stored = dg.serialize_value(daemon.cursor)
     assert 'partitions\\":' in stored
@@ -377,13 +388,15 @@ def test_a_cursor_of_another_form_loses_no_change(instance):
     assert daemon.requested() == []
 
 
-def test_a_materialization_with_the_same_data_version_after_the_read_requests_nothing(instance):
+def test_a_materialization_with_the_same_data_version_after_the_read_requests_nothing(
+    instance: dg.DagsterInstance,
+) -> None:
     daemon = started(instance, on_new_data_version())
     daemon.commit(1)
     assert daemon.requested() == []
 
 
-def test_an_observable_source_requests_with_each_new_data_version(instance):
+def test_an_observable_source_requests_with_each_new_data_version(instance: dg.DagsterInstance) -> None:
     @dg.observable_source_asset
     def up() -> dg.DataVersion: ...
 
@@ -396,7 +409,7 @@ def test_an_observable_source_requests_with_each_new_data_version(instance):
     assert daemon.requested() == ["down"]
 
 
-def test_an_asset_without_partitions_follows_all_partitions_of_its_upstream(instance):
+def test_an_asset_without_partitions_follows_all_partitions_of_its_upstream(instance: dg.DagsterInstance) -> None:
     up = dg.AssetSpec("up", partitions_def=DAYS)
     daemon = Daemon(instance, up, down_of(on_new_data_version()))
     for day in DAYS.get_partition_keys():
@@ -409,7 +422,7 @@ def test_an_asset_without_partitions_follows_all_partitions_of_its_upstream(inst
     assert daemon.requested() == []
 
 
-def test_an_asset_without_partitions_follows_changes_of_unknown_partitions(instance):
+def test_an_asset_without_partitions_follows_changes_of_unknown_partitions(instance: dg.DagsterInstance) -> None:
     """The commit sensor reports a commit of too many partitions, or with another schema, by an event without a partition."""
     daemon = Daemon(instance, dg.AssetSpec("up", partitions_def=DAYS), down_of(on_new_data_version()))
     for day in DAYS.get_partition_keys():
@@ -434,7 +447,9 @@ def test_an_asset_without_partitions_follows_changes_of_unknown_partitions(insta
     ],
     ids=["multi", "dynamic", "static"],
 )
-def test_changed_partitions_of_every_kind_are_requested(instance, partitions):
+def test_changed_partitions_of_every_kind_are_requested(
+    instance: dg.DagsterInstance, partitions: dg.PartitionsDefinition[Any]
+) -> None:
     instance.add_dynamic_partitions("sites", ["a", "b"])
     first, second = sorted(partitions.get_partition_keys(dynamic_partitions_store=instance))[:2]
     up = dg.AssetSpec("up", partitions_def=partitions)
@@ -448,7 +463,7 @@ def test_changed_partitions_of_every_kind_are_requested(instance, partitions):
     assert daemon.tick() == []
 
 
-def test_a_partition_that_appears_after_its_data_is_requested(instance):
+def test_a_partition_that_appears_after_its_data_is_requested(instance: dg.DagsterInstance) -> None:
     sites = dg.DynamicPartitionsDefinition(name="sites")
     up = dg.AssetSpec("up", partitions_def=sites)
     daemon = Daemon(instance, up, down_of(on_new_data_version_of_any_partition(), partitions_def=sites))
@@ -459,7 +474,7 @@ def test_a_partition_that_appears_after_its_data_is_requested(instance):
     assert daemon.tick() == ["down@a"]
 
 
-def test_a_partition_that_replaces_another_one_is_requested(instance):
+def test_a_partition_that_replaces_another_one_is_requested(instance: dg.DagsterInstance) -> None:
     sites = dg.DynamicPartitionsDefinition(name="sites")
     instance.add_dynamic_partitions("sites", ["b"])
     up = dg.AssetSpec("up", partitions_def=sites)
@@ -472,7 +487,9 @@ def test_a_partition_that_replaces_another_one_is_requested(instance):
     assert daemon.tick() == ["down@a"]
 
 
-def test_partitions_without_new_events_keep_their_answer(instance, monkeypatch):
+def test_partitions_without_new_events_keep_their_answer(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unread_changes, "_LATE_EVENTS", 0)
     condition = on_new_data_version_of_any_partition()
     up, other = dg.AssetSpec("up", partitions_def=DAYS), dg.AssetSpec("other", partitions_def=DAYS)
@@ -499,7 +516,7 @@ def test_partitions_without_new_events_keep_their_answer(instance, monkeypatch):
     assert daemon.tick() == ["down@2026-01-01", "down@2026-01-02", "down@2026-01-03"]
 
 
-def test_an_upstream_asset_without_its_partitions_requests_nothing(instance):
+def test_an_upstream_asset_without_its_partitions_requests_nothing(instance: dg.DagsterInstance) -> None:
     daemon = Daemon(instance, down_of(on_new_data_version_of_any_partition(), partitions_def=DAYS))
     assert daemon.tick() == []
     daemon.commit(1, partition="2026-01-02")
@@ -508,7 +525,9 @@ def test_an_upstream_asset_without_its_partitions_requests_nothing(instance):
     assert "defined in this code location without partitions" in str(raised.value.__cause__)
 
 
-def test_a_graph_is_requested_for_a_change_after_its_first_op_has_read(catalog, instance, upstream_table):
+def test_a_graph_is_requested_for_a_change_after_its_first_op_has_read(
+    catalog: CatalogResource, instance: dg.DagsterInstance, upstream_table: Table
+) -> None:
     changes = []
 
     @dg.op

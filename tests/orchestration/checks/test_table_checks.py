@@ -3,6 +3,8 @@
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -34,7 +36,7 @@ POLICY = MaintenancePolicy(
 )
 
 
-def run(catalog, instance, *, spec=SPEC, checks=None, tags=None, **settings):
+def run(catalog: CatalogResource, instance: dg.DagsterInstance, *, spec=SPEC, checks=None, tags=None, **settings):
     """The evaluations by name."""
     definitions = table_checks(spec, checks=checks, settings=CheckSettings(**settings))
     result = dg.Definitions(
@@ -44,7 +46,7 @@ def run(catalog, instance, *, spec=SPEC, checks=None, tags=None, **settings):
     return {one.check_name: one for one in done.get_asset_check_evaluations()}
 
 
-def check_of(catalog, instance, check, *, spec=SPEC, **settings):
+def check_of(catalog: CatalogResource, instance: dg.DagsterInstance, check, *, spec=SPEC, **settings):
     """The outcome of one check, without a run."""
     ((asset, name),) = _checked_assets(spec, table=None, names=NamingDefaults())
     table = catalog.client.table(name)
@@ -53,11 +55,11 @@ def check_of(catalog, instance, check, *, spec=SPEC, **settings):
     )
 
 
-def run_one(catalog, instance, check, **arguments):
+def run_one(catalog: CatalogResource, instance: dg.DagsterInstance, check, **arguments):
     return run(catalog, instance, checks=[check], **arguments)[check.value]
 
 
-def test_all_default_checks_of_a_small_table_pass(catalog, instance):
+def test_all_default_checks_of_a_small_table_pass(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     commit(make_table(catalog.client, NAME))
     found = run(catalog, instance)
     assert {name for name, one in found.items() if not one.passed} == set()
@@ -67,7 +69,7 @@ def test_all_default_checks_of_a_small_table_pass(catalog, instance):
     }
 
 
-def test_checks_of_one_asset_may_be_several_ops(catalog):
+def test_checks_of_one_asset_may_be_several_ops(catalog: CatalogResource) -> None:
     constraints = CheckSettings(constraints={"positive": "x > 0"})
     ops = [
         *table_checks(SPEC),
@@ -77,14 +79,16 @@ def test_checks_of_one_asset_may_be_several_ops(catalog):
     dg.Definitions.validate_loadable(dg.Definitions([SPEC], asset_checks=ops, resources={"catalog": catalog}))
 
 
-def test_a_table_that_does_not_exist_yet_is_a_warning(catalog, instance):
+def test_a_table_that_does_not_exist_yet_is_a_warning(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     found = run(catalog, instance)
     assert {(one.passed, one.severity.value) for one in found.values()} == {(False, "WARN")}
     assert "The table main.s.t does not exist yet" in found["row_count"].description
 
 
-def test_a_backlog_of_unpublished_commits_fails_until_they_are_published(catalog, tmp_path, instance):
-    settings = ClientSettingsConfig(publish_delay_seconds=600)
+def test_a_backlog_of_unpublished_commits_fails_until_they_are_published(
+    catalog: CatalogResource, tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    settings = ClientSettingsConfig(publish_delay="600 seconds")
     writer = CatalogResource(
         url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse", settings=settings
     )
@@ -99,7 +103,7 @@ def test_a_backlog_of_unpublished_commits_fails_until_they_are_published(catalog
     assert check_of(catalog, instance, TableCheck.UNPUBLISHED_COMMITS, max_unpublished_commits=0).passed
 
 
-def test_a_warning_is_an_error_if_the_settings_say_so(catalog, instance):
+def test_a_warning_is_an_error_if_the_settings_say_so(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     check = TableCheck.CHECKPOINT_LAG
     commit(make_table(catalog.client, NAME))
     warned = run_one(catalog, instance, check, max_commits_since_checkpoint=0)
@@ -108,7 +112,7 @@ def test_a_warning_is_an_error_if_the_settings_say_so(catalog, instance):
     assert (failed.passed, failed.severity.value) == (False, "ERROR")
 
 
-def test_a_backlog_of_staged_files_fails(catalog, instance):
+def test_a_backlog_of_staged_files_fails(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     directory = log_files.staged_commits_directory(table.location)
     for number in range(3):
@@ -120,7 +124,7 @@ def test_a_backlog_of_staged_files_fails(catalog, instance):
     assert check_of(catalog, instance, TableCheck.STAGED_COMMITS, max_staged_commits=3).passed
 
 
-def test_small_files_that_compaction_would_join_fail(catalog, instance):
+def test_small_files_that_compaction_would_join_fail(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     commit(table, partitions=[{}] * 2)
     assert check_of(catalog, instance, TableCheck.SMALL_FILES, maintenance=POLICY).passed
@@ -130,7 +134,7 @@ def test_small_files_that_compaction_would_join_fail(catalog, instance):
     assert "4 of 4 files (100%)" in evaluation.text
 
 
-def test_a_large_log_and_an_old_checkpoint_fail(catalog, instance):
+def test_a_large_log_and_an_old_checkpoint_fail(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     for _ in range(3):
         commit(table)
@@ -141,7 +145,9 @@ def test_a_large_log_and_an_old_checkpoint_fail(catalog, instance):
     assert not old.passed and "without a checkpoint: 4" in old.text
 
 
-def test_freshness_is_the_age_of_the_newest_commit_that_changed_data(catalog, instance):
+def test_freshness_is_the_age_of_the_newest_commit_that_changed_data(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     client = catalog.client
     table = make_table(client, NAME)
     commit(table)
@@ -158,7 +164,7 @@ def test_freshness_is_the_age_of_the_newest_commit_that_changed_data(catalog, in
     assert outcome(3).passed
 
 
-def test_the_row_count_and_its_change_have_bounds(catalog, instance):
+def test_the_row_count_and_its_change_have_bounds(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     commit(table, partitions=[{}] * 4)
     assert check_of(catalog, instance, TableCheck.ROW_COUNT, max_row_change=0.5).passed
@@ -173,7 +179,9 @@ def test_the_row_count_and_its_change_have_bounds(catalog, instance):
     assert not check_of(catalog, instance, TableCheck.ROW_COUNT, max_rows=5).passed
 
 
-def test_rows_of_each_materialized_partition_have_bounds(catalog, instance):
+def test_rows_of_each_materialized_partition_have_bounds(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME, by={"day": "date"})
     commit(table, partitions=[{"day": "2026-01-01"}, {"day": "2026-01-01"}, {"day": "2026-01-02"}])
     days = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-05")
@@ -187,7 +195,7 @@ def test_rows_of_each_materialized_partition_have_bounds(catalog, instance):
     assert check_of(catalog, instance, check, spec=spec, min_rows_per_partition=0, max_rows_per_partition=2).passed
 
 
-def test_a_changed_schema_fails_until_a_run_accepts_it(catalog, instance):
+def test_a_changed_schema_fails_until_a_run_accepts_it(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     check = TableCheck.SCHEMA_CHANGE
     assert run_one(catalog, instance, check).passed
@@ -206,7 +214,9 @@ def test_a_changed_schema_fails_until_a_run_accepts_it(catalog, instance):
     assert run_one(catalog, instance, check).passed
 
 
-def test_new_columns_can_be_forbidden_and_a_declared_schema_has_priority(catalog, instance):
+def test_new_columns_can_be_forbidden_and_a_declared_schema_has_priority(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     make_table(catalog.client, NAME, by={"part": "string"})
     declared = dg.TableSchema(columns=[dg.TableColumn("id", "long")])
     spec = dg.AssetSpec(["s", "t"], metadata={"dagster/column_schema": declared})
@@ -219,7 +229,9 @@ def test_new_columns_can_be_forbidden_and_a_declared_schema_has_priority(catalog
 
 
 @pytest.mark.slow
-def test_a_schema_change_stops_downstream_assets_of_the_run(catalog, instance):
+def test_a_schema_change_stops_downstream_assets_of_the_run(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     make_table(catalog.client, NAME, by={"part": "string"})
     ran = []
 
@@ -235,7 +247,7 @@ def test_a_schema_change_stops_downstream_assets_of_the_run(catalog, instance):
     assert not done.success and ran == []
 
 
-def test_a_missing_or_different_constraint_fails(catalog, instance):
+def test_a_missing_or_different_constraint_fails(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     check, wanted = TableCheck.CONSTRAINTS, {"positive": "id > 0"}
     assert "positive is missing" in check_of(catalog, instance, check, constraints=wanted).text
@@ -253,7 +265,9 @@ def _set_constraint(table, name, expression):
     transaction.commit()
 
 
-def test_due_maintenance_fails_if_it_is_denied_or_overdue(catalog, instance):
+def test_due_maintenance_fails_if_it_is_denied_or_overdue(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table, partitions=[{}] * 3)
     denied = check_of(catalog, instance, TableCheck.MAINTENANCE, maintenance=POLICY)
@@ -268,7 +282,9 @@ def test_due_maintenance_fails_if_it_is_denied_or_overdue(catalog, instance):
     assert not overdue.passed and overdue.text == "Compact is overdue (6 of 6 files are small)."
 
 
-def test_a_commit_that_waits_for_an_approval_fails_until_it_is_decided(catalog, instance):
+def test_a_commit_that_waits_for_an_approval_fails_until_it_is_decided(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     rule = CommitRule(
@@ -284,14 +300,14 @@ def test_a_commit_that_waits_for_an_approval_fails_until_it_is_decided(catalog, 
         commit(table, replace=True)
     waiting = run_one(catalog, instance, TableCheck.APPROVALS)
     assert (waiting.passed, waiting.severity.value) == (False, "ERROR")
-    command = f"cm-delta approve {caught.value.approval_id}"
+    command = f"cm-delta rules approve {caught.value.approval_id}"
     assert waiting.metadata["cm_delta/approve_command"].value == command
     assert command in waiting.description and "the data team" in waiting.description
-    catalog.client.approvals.reject_approval(caught.value.approval_id, reason="a mistake")
+    catalog.client.holds.reject_hold(caught.value.approval_id, reason="a mistake")
     assert run_one(catalog, instance, TableCheck.APPROVALS).passed
 
 
-def test_the_health_check_shows_what_doctor_finds(catalog, instance):
+def test_the_health_check_shows_what_doctor_finds(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     commit(table, size=4)
     publish(table)
@@ -303,7 +319,7 @@ def test_the_health_check_shows_what_doctor_finds(catalog, instance):
 
 
 @pytest.mark.slow
-def test_a_damaged_log_fails_the_checks_that_read_it(catalog, instance):
+def test_a_damaged_log_fails_the_checks_that_read_it(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     publish(table)
@@ -325,12 +341,12 @@ def test_a_damaged_log_fails_the_checks_that_read_it(catalog, instance):
         ({"checks": "row_count"}, r"checks is the text 'row_count'; give a list"),
     ],
 )
-def test_checks_without_their_settings_are_refused(arguments, message):
+def test_checks_without_their_settings_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         table_checks(SPEC, **arguments)
 
 
-def test_checks_of_what_is_no_asset_are_refused():
+def test_checks_of_what_is_no_asset_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="give an asset, an AssetSpec or an AssetKey"):
         table_checks("sales/orders")
 
@@ -345,6 +361,6 @@ def test_checks_of_what_is_no_asset_are_refused():
         ({"overdue_factor": 0.5}, "at least 1"),
     ],
 )
-def test_impossible_limits_are_refused(settings, message):
+def test_impossible_limits_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         CheckSettings(**settings)

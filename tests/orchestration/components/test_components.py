@@ -3,14 +3,16 @@
 import asyncio
 import json
 import tomllib
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 import yaml
 from dagster.components.core.package_entry import get_package_objects_in_module
-from dagster.components.testing import create_defs_folder_sandbox
+from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import (
@@ -25,7 +27,9 @@ from cm_delta_dagster.orchestration import (
     SparkSqlAsset,
     TableMaintenance,
 )
-from cm_delta_dagster.orchestration.components.connection import SparkSettings
+from cm_delta_dagster.orchestration.components.connection import DescribedModel, SparkSettings
+from cm_delta_dagster.orchestration.runs.resources import CatalogResource
+from tests.orchestration.conftest import World
 from tests.orchestration.log_tables import commit, make_table, report
 from tests.orchestration.sensor_bench import Ticker
 from tests.support.dagster_assets import raised
@@ -42,38 +46,38 @@ MODULE = "cm_delta_dagster.orchestration"
 
 
 @pytest.fixture
-def sandbox():
+def sandbox() -> Iterator[DefsFolderSandbox]:
     with create_defs_folder_sandbox() as sandbox:
         yield sandbox
 
 
-def location_of(tmp_path):
+def location_of(tmp_path: Path) -> dict[str, str]:
     return {"url": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
 
 
-def add(sandbox, component, name, **attributes):
+def add(sandbox: DefsFolderSandbox, component: type[dg.Component], name: str, **attributes: Any) -> None:
     contents = {"type": f"{MODULE}.{component.__name__}", "attributes": attributes}
     sandbox.scaffold_component(component_cls=component, defs_path=name, defs_yaml_contents=contents)
 
 
-def add_python(sandbox, name, text):
+def add_python(sandbox: DefsFolderSandbox, name: str, text: str) -> None:
     (sandbox.defs_folder_path / name).write_text(text)
 
 
-def load(sandbox):
+def load(sandbox: DefsFolderSandbox) -> dg.Definitions:
     with sandbox.build_all_defs() as defs:
         dg.Definitions.validate_loadable(defs)
         return defs
 
 
-def refresh(sandbox, name):
+def refresh(sandbox: DefsFolderSandbox, name: str) -> None:
     """What ``dg utils refresh-defs-state`` does for one component."""
     with sandbox.build_component_tree() as tree:
         component = tree.load_component(sandbox.defs_folder_path / name)
         asyncio.run(component.refresh_state(sandbox.project_root))
 
 
-def test_dg_finds_every_component_through_the_entry_point_of_the_package():
+def test_dg_finds_every_component_through_the_entry_point_of_the_package() -> None:
     project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
     (module,) = project["project"]["entry-points"]["dagster_dg_cli.registry_modules"].values()
     assert module == MODULE
@@ -82,7 +86,9 @@ def test_dg_finds_every_component_through_the_entry_point_of_the_package():
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_what_dg_scaffolds_is_valid_and_loads(sandbox, tmp_path, monkeypatch, component):
+def test_what_dg_scaffolds_is_valid_and_loads(
+    sandbox: DefsFolderSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, component: type[DescribedModel]
+) -> None:
     monkeypatch.chdir(tmp_path)
     path = sandbox.scaffold_component(component_cls=component, defs_path="new")
     written = yaml.safe_load((path / "defs.yaml").read_text())
@@ -93,34 +99,35 @@ def test_what_dg_scaffolds_is_valid_and_loads(sandbox, tmp_path, monkeypatch, co
     assert not (tmp_path / "catalog.db").exists()
 
 
-def test_options_of_the_scaffolder_set_the_catalog(sandbox):
+def test_options_of_the_scaffolder_set_the_catalog(sandbox: DefsFolderSandbox) -> None:
     options = {"url": "postgresql://host/db", "warehouse": "s3://bucket/w"}
     path = sandbox.scaffold_component(component_cls=CatalogManagedDelta, defs_path="lake", scaffold_params=options)
     assert yaml.safe_load((path / "defs.yaml").read_text())["attributes"]["catalog"] == options
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_an_unknown_attribute_is_refused_by_the_schema_that_dg_check_yaml_uses(component):
+def test_an_unknown_attribute_is_refused_by_the_schema_that_dg_check_yaml_uses(component: type[DescribedModel]) -> None:
     with pytest.raises(ValueError, match="Extra inputs are not permitted"):
         component.model().model_validate({"no_such_attribute": 1})
 
 
 @pytest.mark.parametrize("component", [*COMPONENTS, CatalogSettings])
-def test_the_schema_that_dg_shows_describes_every_attribute(component):
+def test_the_schema_that_dg_shows_describes_every_attribute(component: type[DescribedModel]) -> None:
     properties = component.model().model_json_schema()["properties"]
     assert [name for name, shown in properties.items() if not shown.get("description")] == []
 
 
-def test_a_connection_has_resources_and_runs_assets_in_one_process(sandbox, tmp_path):
+def test_a_connection_has_resources_and_runs_assets_in_one_process(sandbox: DefsFolderSandbox, tmp_path: Path) -> None:
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path), default_schema="mine")
     defs = load(sandbox)
     assert set(defs.resources) == {"catalog", "spark", "io_manager"}
     assert defs.executor is dg.in_process_executor
     assert defs.resources["io_manager"].default_schema == "mine"
     assert defs.resources["spark"].master == "local[*]"
+    assert defs.resources["catalog"].spark is defs.resources["spark"], "catalog.lake has the session"
 
 
-def test_contradictions_of_a_connection_are_errors_of_the_load(tmp_path):
+def test_contradictions_of_a_connection_are_errors_of_the_load(tmp_path: Path) -> None:
     context = dg.ComponentTree.for_test().load_context
     catalog = CatalogSettings(**location_of(tmp_path))
     with pytest.raises(InvalidArgumentError, match="same key"):
@@ -130,7 +137,9 @@ def test_contradictions_of_a_connection_are_errors_of_the_load(tmp_path):
         CatalogManagedDelta.model_validate({"catalog": catalog, "spark": spark}).build_defs(context)
 
 
-def test_tables_of_a_scope_are_external_assets_with_partitions_and_columns(sandbox, catalog, tmp_path):
+def test_tables_of_a_scope_are_external_assets_with_partitions_and_columns(
+    sandbox: DefsFolderSandbox, catalog: CatalogResource, tmp_path: Path
+) -> None:
     by_day = make_table(catalog.client, "main.sales.by_day", by={"day": "date"})
     commit(by_day, partitions=[{"day": "2026-01-02"}, {"day": "2026-01-04"}])
     mixed = make_table(catalog.client, "main.sales.mixed", by={"day": "date", "who": "string"})
@@ -163,7 +172,9 @@ def test_tables_of_a_scope_are_external_assets_with_partitions_and_columns(sandb
     assert specs["lake/mixed"].metadata["partition_expr"] == {"day": "day", "who": "who"}
 
 
-def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(sandbox, catalog, instance, tmp_path):
+def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(
+    sandbox: DefsFolderSandbox, catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     table = make_table(catalog.client, "main.sales.by_day", by={"day": "date"})
     commit(table, partitions=[{"day": "2026-01-02"}])
     location = location_of(tmp_path)
@@ -187,7 +198,9 @@ def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(sand
 
 
 @pytest.mark.slow
-def test_tables_are_discovered_with_the_connection_of_another_component(sandbox, catalog, tmp_path):
+def test_tables_are_discovered_with_the_connection_of_another_component(
+    sandbox: DefsFolderSandbox, catalog: CatalogResource, tmp_path: Path
+) -> None:
     """So that the catalog stands in one file: its path, or an expression."""
     make_table(catalog.client, "main.sales.orders")
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
@@ -204,8 +217,8 @@ def test_tables_are_discovered_with_the_connection_of_another_component(sandbox,
 
 
 def test_checks_of_tables_are_launched_after_a_foreign_commit_if_a_component_says_so(
-    sandbox, catalog, instance, tmp_path
-):
+    sandbox: DefsFolderSandbox, catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     table = make_table(catalog.client, "main.sales.orders")
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
     given = {"scope": "main.sales", "commit_sensor": True, "launch_checks": True}
@@ -225,7 +238,7 @@ def test_checks_of_tables_are_launched_after_a_foreign_commit_if_a_component_say
     assert {each.asset_check_key for each in done} == set(request.asset_check_keys)
 
 
-def test_a_subclass_changes_the_assets_in_python(tmp_path):
+def test_a_subclass_changes_the_assets_in_python(tmp_path: Path) -> None:
     class Mine(DeltaTables):
         def get_asset_spec(self, props: DeltaTableProps) -> dg.AssetSpec:
             return super().get_asset_spec(props).replace_attributes(key=f"mine_{props.table}", group_name="mine")
@@ -241,7 +254,9 @@ def test_a_subclass_changes_the_assets_in_python(tmp_path):
     assert (spec.key.to_user_string(), spec.group_name) == ("mine_t", "mine")
 
 
-def test_a_missing_catalog_and_the_state_of_another_release_have_no_tables(tmp_path, caplog):
+def test_a_missing_catalog_and_the_state_of_another_release_have_no_tables(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     component = DeltaTables(catalog=CatalogSettings(**location_of(tmp_path)), scope="main")
     context = dg.ComponentTree.for_test().load_context
     component.write_state_to_path(tmp_path / "state")
@@ -252,7 +267,7 @@ def test_a_missing_catalog_and_the_state_of_another_release_have_no_tables(tmp_p
 
 
 @pytest.mark.slow
-def test_a_table_with_too_many_partition_values_has_no_partitions(tmp_path):
+def test_a_table_with_too_many_partition_values_has_no_partitions(tmp_path: Path) -> None:
     resource = CatalogSettings(**location_of(tmp_path)).resource()
     table = make_table(resource.client, "main.sales.t", by={"who": "string"})
     commit(table, partitions=[{"who": str(number)} for number in range(5)])
@@ -273,7 +288,9 @@ def orders() -> None: ...
 """
 
 
-def test_a_commit_sensor_watches_the_assets_of_other_files_with_their_partitions(sandbox, catalog, instance, tmp_path):
+def test_a_commit_sensor_watches_the_assets_of_other_files_with_their_partitions(
+    sandbox: DefsFolderSandbox, catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
     add_python(sandbox, "orders.py", ORDERS)
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
     add(sandbox, CommitSensor, "sensor", watch=["orders.py"], first_tick="from_beginning", target="sales/orders")
@@ -298,13 +315,13 @@ def test_a_commit_sensor_watches_the_assets_of_other_files_with_their_partitions
         ({"tables": {"a": "main.s.a"}, "batch_size": 0}, "batch_size is 0"),
     ],
 )
-def test_a_commit_sensor_that_cannot_work_is_an_error_of_the_load(attributes, message):
+def test_a_commit_sensor_that_cannot_work_is_an_error_of_the_load(attributes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         CommitSensor(**attributes).build_defs(dg.ComponentTree.for_test().load_context)
 
 
 @pytest.mark.parametrize("value", ["from_beginning", "FROM_BEGINNING"])
-def test_values_of_attributes_are_written_in_either_case(sandbox, value):
+def test_values_of_attributes_are_written_in_either_case(sandbox: DefsFolderSandbox, value: str) -> None:
     tables = {"a": "main.s.a"}
     add(sandbox, CommitSensor, "sensor", tables=tables, first_tick=value, launch_for="FOREIGN_COMMITS")
     add(sandbox, TableMaintenance, "maintenance", tables=["main.s.a"], tasks=["PUBLISH", "vacuum"])
@@ -317,14 +334,14 @@ def test_values_of_attributes_are_written_in_either_case(sandbox, value):
         FirstTick("from_beginnings")
 
 
-def listed_attributes(page, heading):
+def listed_attributes(page: str, heading: str) -> dict[str, bool]:
     """The names in the table of that section of the page, and those that are required."""
     section = page.split(f"\n### {heading}\n")[1].split("\n#")[0]
     rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
     return {name.strip().strip("`"): default.strip() == "required" for name, default in rows}
 
 
-def test_the_page_lists_every_attribute_of_every_component():
+def test_the_page_lists_every_attribute_of_every_component() -> None:
     page = (Path(__file__).parents[3] / "docs" / "components.md").read_text()
     sections = {f"`{component.__name__}`": component for component in COMPONENTS}
     sections |= {
@@ -336,7 +353,9 @@ def test_the_page_lists_every_attribute_of_every_component():
         assert listed_attributes(page, heading) == found, heading
 
 
-def test_maintenance_has_a_schedule_for_each_table_and_shows_results_on_its_asset(sandbox, tmp_path):
+def test_maintenance_has_a_schedule_for_each_table_and_shows_results_on_its_asset(
+    sandbox: DefsFolderSandbox, tmp_path: Path
+) -> None:
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
     add(sandbox, TableMaintenance, "maintenance", tables=["main.s.a", "main.s.b"], cron="5 * * * *", min_small_files=9)
     schedules = load(sandbox).schedules
@@ -355,7 +374,7 @@ WHERE o.day = DATE(:partition_key) GROUP BY o.day
 """
 
 
-def test_a_query_depends_on_the_tables_that_it_names(sandbox, tmp_path):
+def test_a_query_depends_on_the_tables_that_it_names(sandbox: DefsFolderSandbox, tmp_path: Path) -> None:
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
     add(
         sandbox,
@@ -387,24 +406,34 @@ def test_a_query_depends_on_the_tables_that_it_names(sandbox, tmp_path):
         ({"sql_file": "missing.sql"}, "does not exist"),
     ],
 )
-def test_a_query_that_cannot_work_is_an_error_of_the_load(attributes, message):
+def test_a_query_that_cannot_work_is_an_error_of_the_load(attributes: dict[str, Any], message: str) -> None:
     component = SparkSqlAsset(asset=dg.AssetSpec("t"), **attributes)
     with pytest.raises(InvalidArgumentError, match=message):
         component.build_defs(dg.ComponentTree.for_test().load_context)
 
 
-def test_the_write_contract_of_a_query_is_checked_when_it_is_loaded():
+def test_the_write_contract_of_a_query_is_checked_when_it_is_loaded() -> None:
     days = dg.DailyPartitionsDefinition("2026-01-01")
     for spec, message in (
-        (dg.AssetSpec("t", metadata={"mode": "merge"}), "needs 'merge_keys'"),
+        (dg.AssetSpec("t", metadata={"mode": "merge"}), "needs 'on'"),
         (dg.AssetSpec("t", partitions_def=days), "partition_expr"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             SparkSqlAsset(asset=spec, sql="SELECT 1").build_defs(dg.ComponentTree.for_test().load_context)
 
 
+def test_the_key_on_without_quotes_in_yaml_is_an_error_that_says_so() -> None:
+    """YAML 1.1 reads the word as the boolean true."""
+    text = "sql: SELECT 1 AS id\nasset: {key: t, metadata: {mode: merge, %s: [id]}}"
+    with pytest.raises(ValueError, match=r"""Write it with quotes in the metadata: "on": \['id'\]"""):
+        SparkSqlAsset.resolve_from_yaml(text % "on")
+    for key in ('"on"', "cm_delta/on"):
+        metadata = SparkSqlAsset.resolve_from_yaml(text % key).asset.metadata
+        assert metadata == {"mode": "merge", key.strip('"'): ["id"]}
+
+
 @pytest.mark.slow
-def test_a_query_is_written_for_the_partition_of_the_run(world):
+def test_a_query_is_written_for_the_partition_of_the_run(world: World) -> None:
     @dg.asset(key=["sales", "orders"])
     def orders():
         return world.frame([(1, "2026-01-01"), (2, "2026-01-02"), (3, "2026-01-02")], "id int, day string")

@@ -57,5 +57,5 @@ def test_dg_scaffolds_a_component_and_refuses_a_wrong_contract(tmp_path: Path) -
     checked = dg_command(tmp_path, "check", "defs")
     assert checked.returncode != 0
     text = checked.stdout + checked.stderr
-    assert "Asset sales/orders" in text and "probably 'merge_keys' is meant" in text
+    assert "Asset sales/orders" in text and "probably 'on' is meant" in text
     assert "All component YAML validated successfully" in text

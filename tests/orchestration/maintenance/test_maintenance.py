@@ -1,6 +1,9 @@
 """Maintenance jobs and schedules: permission first, visible results, nothing started twice."""
 
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -10,6 +13,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRul
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
 from cm_delta_dagster.orchestration import (
+    CatalogResource,
     MaintenancePolicy,
     MaintenanceTask,
     OnDenied,
@@ -19,6 +23,7 @@ from cm_delta_dagster.orchestration import (
 )
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import due_tasks
 from cm_delta_dagster.orchestration.maintenance.maintenance_sweep import _from_last
+from tests.orchestration.conftest import World
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
 NAME = "main.s.t"
@@ -26,23 +31,23 @@ KEY = AssetKey(["s", "t"])
 
 
 @pytest.fixture
-def catalog(tmp_path):
+def catalog(tmp_path: Path) -> Iterator[CatalogResource]:
     resource = resource_at(tmp_path)
     yield resource
     resource.close()
 
 
 @pytest.fixture
-def instance():
+def instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.local_temp() as instance:  # Schedules want an instance that other processes can open.
         yield instance
 
 
-def policy_of(**arguments):
+def policy_of(**arguments: Any) -> MaintenancePolicy:
     return MaintenancePolicy(tables=(NAME,), asset_keys={NAME: KEY}, **arguments)
 
 
-def run_job(policy, catalog, instance, **actions):
+def run_job(policy, catalog: CatalogResource, instance: dg.DagsterInstance, **actions):
     """Run the table's job: every task skipped that is not among ``actions``."""
     (job,) = build_maintenance_jobs(policy)
     config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
@@ -56,23 +61,24 @@ class NoSpark(dg.ConfigurableResource):
         raise AssertionError("no Spark is needed here")
 
 
-def observations(instance):
+def observations(instance: dg.DagsterInstance):
     records = instance.fetch_observations(KEY, limit=100, ascending=True).records
     return [{key: value.value for key, value in r.asset_observation.metadata.items()} for r in records]
 
 
-def allow(catalog, kind, allowed=True, reason="because"):
+def allow(catalog: CatalogResource, kind, allowed=True, reason="because"):
     rule = MaintenanceRule(scope=NAME, kind=kind, allowed=allowed, reason=reason)
     catalog.client.catalog.maintenance_policies.set_maintenance_rule(rule)
 
 
-def evaluate(policy, catalog, instance):
+def evaluate(policy, catalog: CatalogResource, instance: dg.DagsterInstance):
     (schedule,) = build_maintenance_schedules(policy)
     with dg.build_schedule_context(instance=instance, resources={"catalog": catalog}) as context:
         data = schedule.evaluate_tick(context)
     return data.run_requests[0] if data.run_requests else data.skip_message
 
 
+@pytest.mark.requirements("CM-M5", "CM-M6")
 @pytest.mark.parametrize(
     ("task", "kind"),
     [
@@ -82,8 +88,9 @@ def evaluate(policy, catalog, instance):
         ("clean_staged_commits", MaintenanceKind.METADATA_CLEANUP),
     ],
 )
-def test_a_denied_task_succeeds_does_nothing_and_names_the_rule(catalog, instance, task, kind):
-    """CM-M5, CM-M6."""
+def test_a_denied_task_succeeds_does_nothing_and_names_the_rule(
+    catalog: CatalogResource, instance: dg.DagsterInstance, task: str, kind: MaintenanceKind
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     allow(catalog, kind, allowed=False, reason="audit under way")
@@ -100,19 +107,21 @@ def test_a_denied_task_succeeds_does_nothing_and_names_the_rule(catalog, instanc
     assert table.store.list_from(f"{table.location}/_delta_log") == before
 
 
-def test_a_plan_shows_the_files_and_deletes_nothing(catalog, instance):
+def test_a_plan_shows_the_files_and_deletes_nothing(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     stray = f"{table.location}/stray.parquet"
     table.store.write(stray, b"x" * 7)
     allow(catalog, MaintenanceKind.DATA_CLEANUP)
-    run_job(policy_of(retention_ms=7 * 24 * 3600 * 1000), catalog, instance, vacuum="plan")
+    run_job(policy_of(retention=timedelta(days=7)), catalog, instance, vacuum="plan")
     (seen,) = observations(instance)
     assert seen["cm_delta/outcome"] == "planned" and seen["cm_delta/verdict"] == "permitted"
     assert table.store.stat(stray).size == 7
 
 
-def test_a_vacuum_that_finds_nothing_says_how_long_files_are_kept(catalog, instance):
+def test_a_vacuum_that_finds_nothing_says_how_long_files_are_kept(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     table.store.write(f"{table.location}/stray.parquet", b"x" * 7)
@@ -127,7 +136,7 @@ def test_a_vacuum_that_finds_nothing_says_how_long_files_are_kept(catalog, insta
         assert (seen["cm_delta/outcome"], seen["cm_delta/result"]) == (outcome, text)
 
 
-def test_checkpoint_and_publish_run_without_spark(catalog, instance):
+def test_checkpoint_and_publish_run_without_spark(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     table = make_table(catalog.client, NAME)
     for _ in range(3):
         commit(table)
@@ -138,7 +147,9 @@ def test_checkpoint_and_publish_run_without_spark(catalog, instance):
     assert due_tasks(table, policy_of(commits_since_checkpoint=1, min_small_files=100)) == ()
 
 
-def test_a_table_with_a_lease_of_another_run_is_not_maintained(catalog, instance):
+def test_a_table_with_a_lease_of_another_run_is_not_maintained(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     allow(catalog, MaintenanceKind.DATA_CLEANUP)
     with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="another run"):
@@ -147,17 +158,19 @@ def test_a_table_with_a_lease_of_another_run_is_not_maintained(catalog, instance
     assert seen["cm_delta/outcome"] == "busy" and "another run" in seen["cm_delta/result"]
 
 
-def test_ops_of_a_table_share_its_pool():
+def test_ops_of_a_table_share_its_pool() -> None:
     (job,) = build_maintenance_jobs(policy_of())
     assert {node.definition.pool for node in job.graph.nodes} == {f"cm_delta/{NAME}"}
 
 
-def test_a_schedule_skips_below_its_thresholds(catalog, instance):
+def test_a_schedule_skips_below_its_thresholds(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     make_table(catalog.client, NAME)
     assert "Nothing to do" in evaluate(policy_of(), catalog, instance)
 
 
-def test_a_threshold_starts_its_task_alone_and_once_for_each_state(catalog, instance):
+def test_a_threshold_starts_its_task_alone_and_once_for_each_state(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     policy = policy_of(commits_since_checkpoint=3, min_small_files=1000)
     table = make_table(catalog.client, NAME)
     for _ in range(3):
@@ -173,7 +186,9 @@ def test_a_threshold_starts_its_task_alone_and_once_for_each_state(catalog, inst
     assert evaluate(policy, catalog, instance).run_key == request.run_key
 
 
-def test_a_due_task_that_is_not_permitted_is_the_reason_to_skip(catalog, instance):
+def test_a_due_task_that_is_not_permitted_is_the_reason_to_skip(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     policy = policy_of(commits_since_checkpoint=1000, min_small_files=2, min_small_file_ratio=0.5)
     table = make_table(catalog.client, NAME)
     for _ in range(3):
@@ -184,7 +199,7 @@ def test_a_due_task_that_is_not_permitted_is_the_reason_to_skip(catalog, instanc
     assert evaluate(policy, catalog, instance).run_config["ops"]["compact"]["config"]["action"] == "run"
 
 
-def test_files_that_vacuum_may_delete_make_it_due_once_it_is_permitted(catalog):
+def test_files_that_vacuum_may_delete_make_it_due_once_it_is_permitted(catalog: CatalogResource) -> None:
     table = make_table(catalog.client, NAME)
     commit(table, size=500)
     commit(table, replace=True)
@@ -199,7 +214,9 @@ def test_files_that_vacuum_may_delete_make_it_due_once_it_is_permitted(catalog):
     assert due_tasks(table, big) == ()
 
 
-def test_a_schedule_skips_a_table_that_does_not_exist_yet(catalog, instance):
+def test_a_schedule_skips_a_table_that_does_not_exist_yet(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     (schedule,) = build_maintenance_schedules(policy_of())
     with dg.build_schedule_context(instance=instance, resources={"catalog": catalog}) as context:
         result = schedule.evaluate_tick(context)
@@ -207,7 +224,7 @@ def test_a_schedule_skips_a_table_that_does_not_exist_yet(catalog, instance):
     assert NAME in str(result.skip_message)
 
 
-def test_an_invalid_policy_is_refused():
+def test_an_invalid_policy_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="job name"):
         MaintenancePolicy(tables=("main.a.b_c", "main.a_b.c"))
     with pytest.raises(InvalidArgumentError, match="asset_keys"):
@@ -221,7 +238,7 @@ def test_an_invalid_policy_is_refused():
         build_maintenance_sweep(NAME, policy=policy_of())
 
 
-def test_schedules_take_the_jobs_of_their_tables():
+def test_schedules_take_the_jobs_of_their_tables() -> None:
     jobs = build_maintenance_jobs(policy_of())
     assert [schedule.job.name for schedule in build_maintenance_schedules(policy_of(), jobs=jobs)] == [jobs[0].name]
     others = build_maintenance_jobs(MaintenancePolicy(tables=("main.s.other",)))
@@ -230,13 +247,13 @@ def test_schedules_take_the_jobs_of_their_tables():
             build_maintenance_schedules(policy_of(), jobs=wrong)
 
 
-def test_an_unknown_action_is_refused(catalog, instance):
+def test_an_unknown_action_is_refused(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     make_table(catalog.client, NAME)
     with pytest.raises(Exception, match="action"):
         run_job(policy_of(), catalog, instance, vacuum="destroy")
 
 
-def test_compaction_joins_small_files_and_triggers_nothing(world):
+def test_compaction_joins_small_files_and_triggers_nothing(world: World) -> None:
     @dg.asset(key=["s", "t"], metadata={"mode": "append"})
     def made():
         return world.frame([(1,)], "id int")
@@ -262,7 +279,7 @@ def test_compaction_joins_small_files_and_triggers_nothing(world):
     assert len(world.rows(NAME)) == 3
 
 
-def sweep_of(catalog, *names, spark=None, **arguments):
+def sweep_of(catalog: CatalogResource, *names, spark: Any = None, **arguments):
     """The job of a sweep over ``main.s.*`` in which each table of ``names`` has due tasks, and the observed asset of each."""
     for name in names:
         commit(make_table(catalog.client, name))
@@ -272,7 +289,7 @@ def sweep_of(catalog, *names, spark=None, **arguments):
     return schedule, defs.resolve_job_def("maintain_tables"), asset_keys
 
 
-def observed(instance, asset_keys):
+def observed(instance: dg.DagsterInstance, asset_keys):
     """The number of observations of each table."""
     return {name: len(instance.fetch_observations(key, limit=10).records) for name, key in asset_keys.items()}
 
@@ -280,7 +297,9 @@ def observed(instance, asset_keys):
 CHECKPOINTS = MaintenancePolicy(tables=(), tasks=(MaintenanceTask.CHECKPOINT,), commits_since_checkpoint=1)
 
 
-def test_a_sweep_visits_every_table_that_matches_in_turn(catalog, instance):
+def test_a_sweep_visits_every_table_that_matches_in_turn(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     schedule, job, asset_keys = sweep_of(catalog, "main.s.a", "main.s.b", "main.other.c", policy=CHECKPOINTS)
     with dg.build_schedule_context(instance=instance) as context:
         assert schedule.evaluate_tick(context).run_requests
@@ -294,9 +313,11 @@ def test_a_sweep_visits_every_table_that_matches_in_turn(catalog, instance):
         build_maintenance_sweep(["main.s"], policy=CHECKPOINTS)
 
 
-def test_a_sweep_with_little_time_continues_after_its_last_table(catalog, instance):
+def test_a_sweep_with_little_time_continues_after_its_last_table(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     """Each run has time for one table, and does not begin with the same one again."""
-    _, job, asset_keys = sweep_of(catalog, "main.s.a", "main.s.b", policy=CHECKPOINTS, budget_seconds=0.000001)
+    _, job, asset_keys = sweep_of(catalog, "main.s.a", "main.s.b", policy=CHECKPOINTS, budget=timedelta(microseconds=1))
     counts = []
     for _ in range(2):
         assert job.execute_in_process(instance=instance).success
@@ -320,7 +341,9 @@ class FailingSpark(dg.ConfigurableResource):
 
 
 @pytest.mark.parametrize("interrupts", [False, True])
-def test_a_table_whose_maintenance_dies_does_not_stop_the_others(catalog, instance, tmp_path, interrupts):
+def test_a_table_whose_maintenance_dies_does_not_stop_the_others(
+    catalog: CatalogResource, instance: dg.DagsterInstance, tmp_path: Path, interrupts: bool
+) -> None:
     """The later tables are maintained by the same run after a failure, and by the next run after the end of the process."""
     names = ("main.s.a", "main.s.b")
     policy = MaintenancePolicy(

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -48,9 +49,9 @@ def slice_for(definition, keys, kind):
         ("timestamp", "2026-02-28T01:00:00+00:00", datetime(2026, 2, 28, 1, tzinfo=UTC)),
     ],
 )
-def test_a_static_key_takes_the_type_of_its_column(kind, key, value):
+def test_a_static_key_takes_the_type_of_its_column(kind: Any, key: str, value: Any) -> None:
     found = slice_for(dg.StaticPartitionsDefinition([key]), [key], kind)
-    assert found.predicate == Comparison("p", EQ, value)
+    assert found.where == Comparison("p", EQ, value)
     assert found.key_of({"p": value}) == key
 
 
@@ -69,22 +70,22 @@ def test_a_static_key_takes_the_type_of_its_column(kind, key, value):
         ("binary", "x"),
     ],
 )
-def test_a_key_without_an_exact_value_in_the_type_of_its_column_is_refused(kind, key):
+def test_a_key_without_an_exact_value_in_the_type_of_its_column_is_refused(kind: Any, key: str) -> None:
     with pytest.raises(InvalidArgumentError, match="p"):
         slice_for(dg.StaticPartitionsDefinition([key]), [key], kind)
 
 
-def test_several_static_keys_become_one_list():
+def test_several_static_keys_become_one_list() -> None:
     found = slice_for(dg.StaticPartitionsDefinition(list("abcd")), ["a", "d"], "string")
-    assert found.predicate == In("p", ("a", "d"))
+    assert found.where == In("p", ("a", "d"))
     assert found.key_of({"p": "b"}) is None
 
 
-def test_no_key_matches_no_row():
-    assert slice_for(dg.StaticPartitionsDefinition(["a"]), [], "string").predicate == Or(())
+def test_no_key_matches_no_row() -> None:
+    assert slice_for(dg.StaticPartitionsDefinition(["a"]), [], "string").where == Or(())
 
 
-def test_adjacent_intervals_are_joined_and_others_are_not():
+def test_adjacent_intervals_are_joined_and_others_are_not() -> None:
     assert merge_intervals([(3, 4), (1, 2), (2, 3), (6, 7)]) == [(1, 4), (6, 7)]
 
 
@@ -136,8 +137,10 @@ def test_adjacent_intervals_are_joined_and_others_are_not():
         ),
     ],
 )
-def test_time_windows_follow_format_zone_and_column_type(definition, keys, kind, expected):
-    assert slice_for(definition, keys, kind).predicate == expected
+def test_time_windows_follow_format_zone_and_column_type(
+    definition: Any, keys: list[Any], kind: str, expected: Any
+) -> None:
+    assert slice_for(definition, keys, kind).where == expected
 
 
 @pytest.mark.parametrize(
@@ -151,12 +154,12 @@ def test_time_windows_follow_format_zone_and_column_type(definition, keys, kind,
         (dg.WeeklyPartitionsDefinition("2026-01-04"), "2026-01-13", "date"),
     ],
 )
-def test_a_window_that_the_column_cannot_hold_is_refused(definition, key, kind):
+def test_a_window_that_the_column_cannot_hold_is_refused(definition: Any, key: str, kind: str) -> None:
     with pytest.raises(InvalidArgumentError):
         slice_for(definition, [key], kind)
 
 
-def test_the_repeated_hour_of_a_time_zone_is_exact_in_a_timestamp_and_refused_without_a_zone():
+def test_the_repeated_hour_of_a_time_zone_is_exact_in_a_timestamp_and_refused_without_a_zone() -> None:
     hourly = dg.HourlyPartitionsDefinition("2026-10-01-00:00", timezone="Europe/Berlin")
     keys = [
         key
@@ -164,7 +167,7 @@ def test_the_repeated_hour_of_a_time_zone_is_exact_in_a_timestamp_and_refused_wi
         if key.startswith("2026-10-25-02")
     ]
     assert len(keys) == 2
-    first, second = (slice_for(hourly, [key], "timestamp").predicate for key in keys)
+    first, second = (slice_for(hourly, [key], "timestamp").where for key in keys)
     assert first == between("p", datetime(2026, 10, 25, 0, tzinfo=UTC), datetime(2026, 10, 25, 1, tzinfo=UTC))
     assert second == between("p", datetime(2026, 10, 25, 1, tzinfo=UTC), datetime(2026, 10, 25, 2, tzinfo=UTC))
     for key in keys:
@@ -172,10 +175,10 @@ def test_the_repeated_hour_of_a_time_zone_is_exact_in_a_timestamp_and_refused_wi
             slice_for(hourly, [key], "timestamp_ntz")
 
 
-def test_a_day_begins_at_its_first_instant_even_where_midnight_is_skipped():
+def test_a_day_begins_at_its_first_instant_even_where_midnight_is_skipped() -> None:
     daily = dg.DailyPartitionsDefinition("2018-11-01", timezone="America/Sao_Paulo")
     expected = between("p", date(2018, 11, 4), date(2018, 11, 5))
-    assert slice_for(daily, ["2018-11-04"], "date").predicate == expected
+    assert slice_for(daily, ["2018-11-04"], "date").where == expected
 
 
 def multi(region_keys=("eu", "us")):
@@ -184,23 +187,23 @@ def multi(region_keys=("eu", "us")):
     )
 
 
-def test_a_product_of_dimensions_is_one_conjunction():
+def test_a_product_of_dimensions_is_one_conjunction() -> None:
     keys = [f"2026-01-0{day}|{region}" for day in (1, 2) for region in ("eu", "us")]
     found = partition_slice(
         multi(), keys=keys, partition_expr={"day": "d", "region": "r"}, schema=schema_of(d="date", r="string")
     )
-    assert found.predicate == And((between("d", date(2026, 1, 1), date(2026, 1, 3)), In("r", ("eu", "us"))))
+    assert found.where == And((between("d", date(2026, 1, 1), date(2026, 1, 3)), In("r", ("eu", "us"))))
     assert found.key_of({"d": date(2026, 1, 2), "r": "us"}) == "2026-01-02|us"
 
 
-def test_keys_of_dimensions_with_holes_match_only_their_own_combinations():
+def test_keys_of_dimensions_with_holes_match_only_their_own_combinations() -> None:
     found = partition_slice(
         multi(),
         keys=["2026-01-01|eu", "2026-01-02|us"],
         partition_expr={"day": "d", "region": "r"},
         schema=schema_of(d="date", r="string"),
     )
-    assert found.predicate == Or(
+    assert found.where == Or(
         (
             And((between("d", date(2026, 1, 1), date(2026, 1, 2)), Comparison("r", EQ, "eu"))),
             And((between("d", date(2026, 1, 2), date(2026, 1, 3)), Comparison("r", EQ, "us"))),
@@ -209,7 +212,7 @@ def test_keys_of_dimensions_with_holes_match_only_their_own_combinations():
     assert found.key_of({"d": date(2026, 1, 1), "r": "us"}) is None
 
 
-def test_a_dynamic_dimension_needs_no_instance():
+def test_a_dynamic_dimension_needs_no_instance() -> None:
     definition = dg.MultiPartitionsDefinition(
         {"tenant": dg.DynamicPartitionsDefinition(name="tenants"), "n": dg.StaticPartitionsDefinition(["1", "2"])}
     )
@@ -219,23 +222,23 @@ def test_a_dynamic_dimension_needs_no_instance():
         partition_expr={"tenant": "t", "n": "n"},
         schema=schema_of(t="string", n="integer"),
     )
-    assert found.predicate == And((Comparison("n", EQ, 1), Comparison("t", EQ, "acme")))
+    assert found.where == And((Comparison("n", EQ, 1), Comparison("t", EQ, "acme")))
 
 
 @pytest.mark.parametrize("expression", [{"": "d"}, {"day": "d"}, {"day": "d", "region": "r", "x": "y"}])
-def test_every_dimension_needs_its_own_column(expression):
+def test_every_dimension_needs_its_own_column(expression: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match="day, region"):
         partition_slice(multi(), keys=[], partition_expr=expression, schema=schema_of(d="date", r="string"))
 
 
-def test_an_unknown_column_is_named_with_those_that_exist():
+def test_an_unknown_column_is_named_with_those_that_exist() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'q'.*Columns: p"):
         partition_slice(
             dg.StaticPartitionsDefinition(["a"]), keys=["a"], partition_expr={"": "q"}, schema=schema_of(p="string")
         )
 
 
-def test_a_new_table_is_not_partitioned_by_instants():
+def test_a_new_table_is_not_partitioned_by_instants() -> None:
     hourly = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
     assert partition_columns(hourly, partition_expr={"": "P"}, schema=schema_of(p="timestamp")) == ()
     daily = dg.DailyPartitionsDefinition("2026-01-01")
@@ -243,7 +246,7 @@ def test_a_new_table_is_not_partitioned_by_instants():
     assert partition_columns(None, partition_expr={}, schema=schema_of(p="date")) == ()
 
 
-def test_the_text_of_many_keys_stays_short():
+def test_the_text_of_many_keys_stays_short() -> None:
     assert keys_text(["a", "b"]) == "a,b"
     many = [f"key-{number}" for number in range(1000)]
     assert keys_text(many) == "key-0...key-999 (1000 keys)"
@@ -254,7 +257,7 @@ def test_keys_of_a_char_column_are_values_with_blanks() -> None:
     schema = StructType((StructField("p", STRING, metadata={CHAR_METADATA: "char(3)"}),))
     keys = dg.StaticPartitionsDefinition(["a", "b"])
     found = partition_slice(keys, keys=["a"], partition_expr={"": "p"}, schema=schema)
-    assert found.predicate == Comparison("p", EQ, "a  ")
+    assert found.where == Comparison("p", EQ, "a  ")
     assert [found.key_of({"p": value}) for value in ("a  ", "a", "b  ")] == ["a", "a", None]
     with pytest.raises(InvalidArgumentError, match="same value of the column p"):
         partition_slice(dg.StaticPartitionsDefinition(["a", "a "]), keys=["a"], partition_expr={"": "p"}, schema=schema)

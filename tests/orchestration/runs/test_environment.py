@@ -128,7 +128,11 @@ def test_a_reference_without_a_value_is_refused_without_showing_others(value: An
 
 def test_an_error_of_a_resource_shows_no_value() -> None:
     with pytest.raises(ValueError, match="warehouse") as refused:
-        CatalogResource(url="postgresql://u:secret-of-url@h/db", storage_options={"key": "secret-of-a-key"})  # type: ignore[call-arg]
+        CatalogResource(
+            url="postgresql://u:secret-of-url@h/db",
+            warehouse=["secret-of-path"],  # type: ignore[arg-type]  # The test is about the error of a wrong type.
+            storage_options={"key": "secret-of-a-key"},
+        )
     assert "secret-" not in str(refused.value)
     with pytest.raises(InvalidArgumentError, match="both master and remote") as refused:
         SparkResource(master="local", remote="sc://host/;token=secret-of-remote").settings()

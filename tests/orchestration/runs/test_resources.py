@@ -3,11 +3,15 @@
 import logging
 import re
 from dataclasses import asdict, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import CatalogResource, ClientSettingsConfig, SparkResource
@@ -15,7 +19,7 @@ from cm_delta_dagster.orchestration.runs.resources import HasSparkSession, apply
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
 
-def test_the_catalog_is_opened_on_first_use_and_again_after_a_close(tmp_path):
+def test_the_catalog_is_opened_on_first_use_and_again_after_a_close(tmp_path: Path) -> None:
     resource = resource_at(tmp_path)
     assert not (tmp_path / "catalog.db").exists()
     make_table(resource.client, "main.s.t")
@@ -27,7 +31,7 @@ def test_the_catalog_is_opened_on_first_use_and_again_after_a_close(tmp_path):
     resource.close()
 
 
-def test_secrets_come_from_the_environment_of_the_run(tmp_path, monkeypatch):
+def test_secrets_come_from_the_environment_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     @dg.asset
@@ -47,12 +51,12 @@ def test_secrets_come_from_the_environment_of_the_run(tmp_path, monkeypatch):
     assert (tmp_path / "other.db").exists()
 
 
-def test_client_settings_as_config_have_the_same_fields_and_defaults():
+def test_client_settings_as_config_have_the_same_fields_and_defaults() -> None:
     assert list(ClientSettingsConfig.model_fields) == [item.name for item in fields(ClientSettings)]
     assert ClientSettingsConfig().client_settings() == ClientSettings()
 
 
-def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path):
+def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path: Path) -> None:
     seen = []
     settings = ClientSettingsConfig(max_commit_attempts=3, on_catalog_behind_storage=OnCatalogBehind.REFUSE)
 
@@ -68,7 +72,7 @@ def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path):
     assert asdict(seen[0]) == {**asdict(ClientSettings()), **expected}
 
 
-def test_the_commits_of_a_catalog_resource_have_its_tags(tmp_path):
+def test_the_commits_of_a_catalog_resource_have_its_tags(tmp_path: Path) -> None:
     resource = CatalogResource(
         url=f"sqlite:///{tmp_path}/catalog.db",
         warehouse=str(tmp_path),
@@ -76,18 +80,18 @@ def test_the_commits_of_a_catalog_resource_have_its_tags(tmp_path):
         user_metadata="T-1",
     )
     with resource.process_config_and_initialize_cm() as opened:
-        assert opened.client.context == CommitContext(tags={"owner": "etl"}, user_metadata="T-1")
+        assert opened.client.context == CommitProperties(tags={"owner": "etl"}, user_metadata="T-1")
 
 
-def test_the_settings_of_a_catalog_resource_are_a_config():
+def test_the_settings_of_a_catalog_resource_are_a_config() -> None:
     with pytest.raises(ValueError, match="instance of ClientSettingsConfig"):
         CatalogResource(url="sqlite:///catalog.db", warehouse="w", settings=ClientSettings())
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_commit_attempts": 0}, {"retry_max_seconds": float("inf")}, {"read_threads": -1}], ids=str
+    "wrong", [{"max_commit_attempts": 0}, {"maintenance_lease": timedelta(0)}, {"read_threads": -1}], ids=str
 )
-def test_client_settings_out_of_range_are_refused_at_construction(wrong):
+def test_client_settings_out_of_range_are_refused_at_construction(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError) as refused:
         ClientSettings(**wrong)
     with pytest.raises(ValueError, match=re.escape(str(refused.value))):
@@ -95,7 +99,9 @@ def test_client_settings_out_of_range_are_refused_at_construction(wrong):
 
 
 @pytest.mark.parametrize("value", ["7", "0"])
-def test_a_client_setting_of_the_environment_is_validated_in_the_run(tmp_path, monkeypatch, value):
+def test_a_client_setting_of_the_environment_is_validated_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     seen = []
 
     @dg.asset
@@ -118,7 +124,7 @@ def test_a_client_setting_of_the_environment_is_validated_in_the_run(tmp_path, m
     assert seen == []
 
 
-def test_client_settings_are_set_in_the_run_configuration(tmp_path):
+def test_client_settings_are_set_in_the_run_configuration(tmp_path: Path) -> None:
     seen = []
 
     @dg.asset
@@ -138,7 +144,7 @@ def test_client_settings_are_set_in_the_run_configuration(tmp_path):
     assert (seen[0].read_threads, seen[0].on_catalog_behind_storage) == (2, OnCatalogBehind.REFUSE)
 
 
-def test_the_end_of_a_run_waits_for_work_in_the_background(tmp_path):
+def test_the_end_of_a_run_waits_for_work_in_the_background(tmp_path: Path) -> None:
     tables = []
 
     @dg.asset
@@ -152,7 +158,7 @@ def test_the_end_of_a_run_waits_for_work_in_the_background(tmp_path):
     assert "00000000000000000001.crc" in names
 
 
-def test_a_session_is_classic_or_connect(spark):
+def test_a_session_is_classic_or_connect(spark: SparkSession) -> None:
     with pytest.raises(InvalidArgumentError, match="classic or Connect"):
         SparkResource(master="local", remote="sc://x").settings()
     with pytest.raises(InvalidArgumentError, match=r"spark\.jars"):
@@ -161,7 +167,7 @@ def test_a_session_is_classic_or_connect(spark):
     assert asked == {"spark.app.name": "a", "spark.jars.packages": "g:a:1,g:b:2", "spark.jars": "x.jar", "k": "v"}
 
 
-def test_a_running_session_is_used_and_never_stopped(spark):
+def test_a_running_session_is_used_and_never_stopped(spark: SparkSession) -> None:
     resource = SparkResource(
         master="local[7]",
         config={"spark.sql.session.timeZone": spark.conf.get("spark.sql.session.timeZone")},
@@ -173,13 +179,13 @@ def test_a_running_session_is_used_and_never_stopped(spark):
     assert isinstance(resource, HasSparkSession)
 
 
-def test_a_connect_resource_does_not_take_a_classic_session(spark):
+def test_a_connect_resource_does_not_take_a_classic_session(spark: SparkSession) -> None:
     with pytest.raises(InvalidArgumentError, match="a classic Spark session runs in this process"):
         SparkResource(remote="sc://127.0.0.1:1").spark_session  # noqa: B018
     assert spark.range(1).count() == 1
 
 
-def test_settings_that_cannot_change_are_named_in_a_warning(spark):
+def test_settings_that_cannot_change_are_named_in_a_warning(spark: SparkSession) -> None:
     before, records = spark.conf.get("spark.sql.shuffle.partitions"), []
     handler = logging.Handler()
     handler.emit = records.append

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.errors import CmDeltaError, WarehouseMismatchError
@@ -64,7 +65,7 @@ class Attempt:
         return cause
 
 
-def test_a_missing_variable_fails_the_run_before_its_assets(tmp_path):
+def test_a_missing_variable_fails_the_run_before_its_assets(tmp_path: Path) -> None:
     whole = CatalogResource(
         url=f"sqlite:///{tmp_path}/c.db", warehouse="s3://b/w", storage_options=dg.EnvVar("TEST_NOT_SET")
     )
@@ -75,34 +76,38 @@ def test_a_missing_variable_fails_the_run_before_its_assets(tmp_path):
     assert "environment variable TEST_NOT_SET, which is not set" in str(Attempt(nested).error())
 
 
-def test_an_unreachable_catalog_fails_the_run_before_its_assets(tmp_path):
+def test_an_unreachable_catalog_fails_the_run_before_its_assets(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     catalog = CatalogResource(url=f"sqlite:///{tmp_path}/file/catalog.db", warehouse=f"file://{tmp_path}/w")
     assert "catalog" in str(Attempt(catalog).error())
 
 
-def test_a_missing_bucket_fails_the_run_before_its_assets(tmp_path, server):
+def test_a_missing_bucket_fails_the_run_before_its_assets(tmp_path: Path, server: S3Server) -> None:
     catalog = CatalogResource(
         url=f"sqlite:///{tmp_path}/c.db", warehouse="s3://no-such-bucket/w", storage_options=options(server)
     )
     assert "no-such-bucket" in str(Attempt(catalog).error())
 
 
-def test_the_warehouse_of_another_catalog_fails_the_run_before_its_assets(tmp_path):
+def test_the_warehouse_of_another_catalog_fails_the_run_before_its_assets(tmp_path: Path) -> None:
     with connect(f"sqlite:///{tmp_path}/one.db", warehouse=f"file://{tmp_path}/w") as lake:
         make_table(lake.client, "main.s.t")
     catalog = CatalogResource(url=f"sqlite:///{tmp_path}/other.db", warehouse=f"file://{tmp_path}/w")
     assert isinstance(Attempt(catalog).error(), WarehouseMismatchError)
 
 
-def test_a_running_session_without_jars_fails_the_run_before_its_assets(tmp_path, server, spark):
+def test_a_running_session_without_jars_fails_the_run_before_its_assets(
+    tmp_path: Path, server: S3Server, spark: SparkSession
+) -> None:
     catalog = CatalogResource(
         url=f"sqlite:///{tmp_path}/c.db", warehouse=f"s3://{new_bucket(server)}/w", storage_options=options(server)
     )
     assert "cm-delta spark-jars" in str(Attempt(catalog).error())
 
 
-def test_a_run_over_connect_needs_no_jars_in_a_classic_session(tmp_path, server, spark):
+def test_a_run_over_connect_needs_no_jars_in_a_classic_session(
+    tmp_path: Path, server: S3Server, spark: SparkSession
+) -> None:
     catalog = CatalogResource(
         url=f"sqlite:///{tmp_path}/c.db", warehouse=f"s3://{new_bucket(server)}/w", storage_options=options(server)
     )
@@ -112,7 +117,7 @@ def test_a_run_over_connect_needs_no_jars_in_a_classic_session(tmp_path, server,
 
 
 @pytest.mark.slow
-def test_a_new_session_without_jars_fails_on_its_first_use(tmp_path, server):
+def test_a_new_session_without_jars_fails_on_its_first_use(tmp_path: Path, server: S3Server) -> None:
     """In another process: a run without rows starts no session and reads the warehouse once."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     environment["TEST_STORAGE_OPTIONS"] = json.dumps(options(server))

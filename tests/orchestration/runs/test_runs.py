@@ -2,6 +2,8 @@
 
 import threading
 import time
+from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -12,10 +14,11 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
-from cm_delta_dagster.operations.tables.approve_commit import approve_commit
+from cm_delta_dagster.operations.tables.ratify_hold import approve_hold
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs.runs import WriteOrigin, run_number
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
+from tests.orchestration.conftest import World
 from tests.orchestration.log_tables import commit
 from tests.support.dagster_assets import raised
 from tests.support.waiting import until
@@ -41,12 +44,12 @@ def no_failures():
     FAILURES.clear()
 
 
-def losing(world):
+def losing(world: World):
     manager = world.resources["io_manager"]
     return {**world.resources, "io_manager": LosesTheAnswer(catalog=world.catalog, spark=manager.spark)}
 
 
-def appending(world, **arguments):
+def appending(world: World, **arguments):
     @dg.asset(name="t", metadata={"mode": "append"}, **arguments)
     def made() -> DataFrame:
         return world.frame([(1,)], "id int")
@@ -54,7 +57,7 @@ def appending(world, **arguments):
     return made
 
 
-def test_a_step_that_is_retried_after_its_commit_was_ratified_writes_once(world):
+def test_a_step_that_is_retried_after_its_commit_was_ratified_writes_once(world: World) -> None:
     FAILURES.append(lambda: None)
     world.resources = losing(world)
     made = appending(world, retry_policy=dg.RetryPolicy(max_retries=1))
@@ -65,7 +68,7 @@ def test_a_step_that_is_retried_after_its_commit_was_ratified_writes_once(world)
     assert event.metadata["cm_delta/commit_version"].value == 0
 
 
-def test_a_retried_step_finds_its_commit_even_if_another_run_has_written_since(world):
+def test_a_retried_step_finds_its_commit_even_if_another_run_has_written_since(world: World) -> None:
     resources = world.resources
     made = appending(world, retry_policy=dg.RetryPolicy(max_retries=1))
 
@@ -80,13 +83,13 @@ def test_a_retried_step_finds_its_commit_even_if_another_run_has_written_since(w
     assert world.rows("main.default.t") == [(1,), (1,), (1,)]
 
 
-def test_two_runs_of_one_asset_write_twice(world):
+def test_two_runs_of_one_asset_write_twice(world: World) -> None:
     world.materialize(appending(world))
     world.materialize(appending(world))
     assert world.rows("main.default.t") == [(1,), (1,)]
 
 
-def job_of(world, asset, resources, *others):
+def job_of(world: World, asset, resources, *others):
     defs = dg.Definitions(
         assets=[asset, *others],
         resources=resources,
@@ -95,14 +98,16 @@ def job_of(world, asset, resources, *others):
     return defs.resolve_job_def("write")
 
 
-def re_executed(world, job, parent_run_id, *, resume):
+def re_executed(world: World, job, parent_run_id, *, resume):
     tags = {"dagster/is_resume_retry": "true"} if resume else {}
     run = world.instance.create_run_for_job(job, parent_run_id=parent_run_id, root_run_id=parent_run_id, tags=tags)
     return execute_run(InMemoryJob(job), run, world.instance)
 
 
 @pytest.mark.parametrize(("resume", "rows"), [(True, [(1,)]), (False, [(1,), (1,)])])
-def test_a_run_re_executed_from_failure_accepts_the_commit_of_the_run_it_continues(world, resume, rows):
+def test_a_run_re_executed_from_failure_accepts_the_commit_of_the_run_it_continues(
+    world: World, resume: bool, rows: list[Any]
+) -> None:
     FAILURES.append(lambda: None)
     job = job_of(world, appending(world), losing(world))
     failed = job.execute_in_process(instance=world.instance, raise_on_error=False)
@@ -112,7 +117,7 @@ def test_a_run_re_executed_from_failure_accepts_the_commit_of_the_run_it_continu
     assert len(world.events("t")) == 1
 
 
-def test_a_step_that_died_after_one_of_its_outputs_was_recorded_writes_that_one_once(world):
+def test_a_step_that_died_after_one_of_its_outputs_was_recorded_writes_that_one_once(world: World) -> None:
     once = [RuntimeError("between the outputs")]
 
     @dg.multi_asset(outs={name: dg.AssetOut(metadata={"mode": "append"}) for name in ("t", "u")})
@@ -129,25 +134,25 @@ def test_a_step_that_died_after_one_of_its_outputs_was_recorded_writes_that_one_
     assert (world.rows("main.default.t"), world.rows("main.default.u")) == ([(1,)], [(1,)])
 
 
-def test_a_run_that_recorded_its_output_is_not_continued(world):
+def test_a_run_that_recorded_its_output_is_not_continued(world: World) -> None:
     job = job_of(world, appending(world), world.resources)
     first = job.execute_in_process(instance=world.instance)
     re_executed(world, job, first.run_id, resume=True)
     assert world.rows("main.default.t") == [(1,), (1,)]
 
 
-def test_the_number_of_a_run_is_stable_and_fits_a_long():
+def test_the_number_of_a_run_is_stable_and_fits_a_long() -> None:
     assert run_number("a") == run_number("a") != run_number("b")
     assert 0 <= run_number("a") < 1 << 63
 
 
-def test_the_transaction_is_named_by_asset_and_partitions():
+def test_the_transaction_is_named_by_asset_and_partitions() -> None:
     origin = WriteOrigin(name="sales/orders", partition_keys=("2026-01-01",))
     assert origin.app_id == "dagster:sales/orders:2026-01-01"
     assert WriteOrigin(name="a").app_id == "dagster:a"
 
 
-def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(world):
+def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(world: World) -> None:
     """It is not retried, its re-execution finds the request, and after the approval the commit."""
     attempts = []
 
@@ -164,18 +169,18 @@ def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(wor
     job = job_of(world, t, world.resources)
     failed = job.execute_in_process(instance=world.instance, raise_on_error=False)
     assert not failed.success and len(attempts) == 2 and world.version("main.default.t") == 0
-    (waiting,) = world.client.approvals.approvals()
+    (waiting,) = world.client.holds.holds()
     (failure,) = failed.get_step_failure_events()
     metadata = failure.step_failure_data.user_failure_data.metadata
-    assert metadata["cm_delta/approve_command"].value == f"cm-delta approve {waiting.approval_id}"
+    assert metadata["cm_delta/approve_command"].value == f"cm-delta rules approve {waiting.hold_id}"
     assert not re_executed(world, job, failed.run_id, resume=True).success
-    assert [one.approval_id for one in world.client.approvals.approvals()] == [waiting.approval_id]
-    approve_commit(world.client, waiting.approval_id)
+    assert [one.hold_id for one in world.client.holds.holds()] == [waiting.hold_id]
+    approve_hold(world.client, waiting.hold_id)
     assert re_executed(world, job, failed.run_id, resume=True).success
     assert world.version("main.default.t") == 1 and world.rows("main.default.t") == [(9,)]
 
 
-def materialize_late(world, tmp_path, meanwhile, **metadata):
+def materialize_late(world: World, tmp_path: Path, meanwhile, **metadata):
     """Materialize the asset t; ``meanwhile()`` is called after its write has read the table and before it commits.
 
     Returns the calls of the function of the asset, and the error of the run, None without.
@@ -212,7 +217,7 @@ def materialize_late(world, tmp_path, meanwhile, **metadata):
     return len(calls), None
 
 
-def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world, tmp_path):
+def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world: World, tmp_path: Path) -> None:
     """The rows wait until another writer has committed, after the write has read the table."""
     world.materialize(appending(world))
     calls = materialize_late(world, tmp_path, lambda: commit(world.client.table("main.default.t")), mode="append")
@@ -222,7 +227,9 @@ def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world
 
 
 @pytest.mark.parametrize("on_conflict", ["fail", "last_wins"])
-def test_of_two_overwrites_the_last_fails_or_wins_as_the_asset_says(world, tmp_path, on_conflict):
+def test_of_two_overwrites_the_last_fails_or_wins_as_the_asset_says(
+    world: World, tmp_path: Path, on_conflict: str
+) -> None:
     def rows(number):
         @dg.asset(name="t")
         def made() -> DataFrame:
@@ -244,7 +251,9 @@ def test_of_two_overwrites_the_last_fails_or_wins_as_the_asset_says(world, tmp_p
         assert event.metadata["dagster/row_count"].value == 1
 
 
-def test_an_overwrite_that_wins_conflicts_does_not_replace_the_rows_of_another_output_of_its_run(world, tmp_path):
+def test_an_overwrite_that_wins_conflicts_does_not_replace_the_rows_of_another_output_of_its_run(
+    world: World, tmp_path: Path
+) -> None:
     world.materialize(appending(world))
 
     def commit_as_a_step_of_the_run():

@@ -1,5 +1,7 @@
 """Partition values of the log as partition keys of an asset."""
 
+from typing import Any
+
 import dagster as dg
 import pytest
 
@@ -10,12 +12,12 @@ HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-02-01-0
 BERLIN = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-02-01-00:00", timezone="Europe/Berlin")
 
 
-def parts_of(definition, changed, instance, expr=None):
+def parts_of(definition, changed, instance: dg.DagsterInstance, expr=None):
     asset = WatchedAsset(key=dg.AssetKey("t"), partitions=definition, partition_expr=expr or {"": "p"})
     return PartitionFinder(asset, instance).parts_of(changed)
 
 
-def key_of(definition, text, instance):
+def key_of(definition, text, instance: dg.DagsterInstance):
     found = parts_of(definition, [{"p": text}], instance)
     assert (found.unknown is None) == (len(found.keys) == 1)
     return found.keys[0] if found.keys else None
@@ -37,7 +39,9 @@ def key_of(definition, text, instance):
         (["a"], None, None),
     ],
 )
-def test_a_static_key_is_the_text_or_the_same_number_or_instant(instance, keys, text, expected):
+def test_a_static_key_is_the_text_or_the_same_number_or_instant(
+    instance: dg.DagsterInstance, keys: list[Any], text: str | None, expected: str | None
+) -> None:
     assert key_of(dg.StaticPartitionsDefinition(keys), text, instance) == expected
 
 
@@ -66,11 +70,13 @@ def test_a_static_key_is_the_text_or_the_same_number_or_instant(instance, keys, 
         (BERLIN, "2026-01-02 03:00:00", None),
     ],
 )
-def test_a_time_belongs_to_its_window_whatever_the_format(instance, definition, text, expected):
+def test_a_time_belongs_to_its_window_whatever_the_format(
+    instance: dg.DagsterInstance, definition: Any, text: str, expected: str | None
+) -> None:
     assert key_of(definition, text, instance) == expected
 
 
-def test_dynamic_keys_are_found_if_they_exist(instance):
+def test_dynamic_keys_are_found_if_they_exist(instance: dg.DagsterInstance) -> None:
     definition = dg.DynamicPartitionsDefinition(name="tenants")
     instance.add_dynamic_partitions("tenants", ["acme"])
     found = parts_of(definition, [{"p": "acme"}, {"p": "zoo"}], instance)
@@ -78,7 +84,7 @@ def test_dynamic_keys_are_found_if_they_exist(instance):
     assert '{"p": "zoo"}' in found.unknown and "no partition key" in found.unknown
 
 
-def test_several_dimensions_make_one_multi_partition_key(instance):
+def test_several_dimensions_make_one_multi_partition_key(instance: dg.DagsterInstance) -> None:
     definition = dg.MultiPartitionsDefinition({"day": DAYS, "who": dg.StaticPartitionsDefinition(["a", "b"])})
     changed = [{"D": "2026-01-02", "tenant": "a"}, {"D": "2026-01-03", "tenant": "?"}]
     found = parts_of(definition, changed, instance, {"day": "d", "who": "tenant"})
@@ -87,24 +93,24 @@ def test_several_dimensions_make_one_multi_partition_key(instance):
     assert "2026-01-03" in found.unknown
 
 
-def test_a_table_partitioned_by_other_columns_has_unknown_changes(instance):
+def test_a_table_partitioned_by_other_columns_has_unknown_changes(instance: dg.DagsterInstance) -> None:
     found = parts_of(HOURS, [{"day": "2026-01-02"}], instance, {"": "at"})
     assert found.keys == () and "partitioned by at" in found.unknown
 
 
-def test_a_commit_without_partition_values_has_unknown_changes(instance):
+def test_a_commit_without_partition_values_has_unknown_changes(instance: dg.DagsterInstance) -> None:
     assert "are unknown" in parts_of(DAYS, None, instance).unknown
     assert parts_of(None, None, instance).unknown is None
 
 
-def test_a_long_list_of_values_without_a_key_is_shortened(instance):
+def test_a_long_list_of_values_without_a_key_is_shortened(instance: dg.DagsterInstance) -> None:
     found = parts_of(DAYS, [{"p": str(number)} for number in range(9)], instance)
     assert "6 more" in found.unknown
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31", "9999-12-31 23:59:59", "9999-12-31T23:59:59.999999Z"])
-def test_a_date_at_the_end_of_the_calendar_has_no_window(instance, zone, text):
+def test_a_date_at_the_end_of_the_calendar_has_no_window(instance: dg.DagsterInstance, zone: str, text: str) -> None:
     for definition in (
         dg.DailyPartitionsDefinition("2026-01-01", timezone=zone),
         dg.MonthlyPartitionsDefinition("2026-01-01", timezone=zone),

@@ -1,6 +1,8 @@
 """The commit sensor: what is reported, once, whatever happens in between."""
 
 import uuid
+from datetime import timedelta
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -20,11 +22,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 
 
 @pytest.fixture
-def ticker(catalog, instance):
+def ticker(catalog: CatalogResource, instance: dg.DagsterInstance) -> Ticker:
     return Ticker(sensor_of(), catalog, instance)
 
 
-def test_foreign_changes_are_materializations_and_maintenance_is_an_observation(ticker, catalog, instance):
+def test_foreign_changes_are_materializations_and_maintenance_is_an_observation(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     changed = commit(table)
     maintained = commit(table, data_change=False)
@@ -36,7 +40,9 @@ def test_foreign_changes_are_materializations_and_maintenance_is_an_observation(
     assert result.asset_events[-1].metadata["cm_delta/operation"].value == "OPTIMIZE"
 
 
-def test_a_second_tick_reports_nothing_new(ticker, catalog, instance):
+def test_a_second_tick_reports_nothing_new(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     commit(make_table(catalog.client, NAME))
     ticker.tick()
     again = ticker.tick()
@@ -44,7 +50,9 @@ def test_a_second_tick_reports_nothing_new(ticker, catalog, instance):
     assert versions(instance) == [1]
 
 
-def test_a_crash_between_events_and_cursor_repeats_nothing(ticker, catalog, instance):
+def test_a_crash_between_events_and_cursor_repeats_nothing(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     commit(make_table(catalog.client, NAME))
     report(instance, ticker.evaluate())  # The daemon dies before it stores the cursor.
     again = ticker.tick()
@@ -56,7 +64,9 @@ def test_a_crash_between_events_and_cursor_repeats_nothing(ticker, catalog, inst
     assert versions(instance, "observation") == [0]
 
 
-def test_own_commits_that_were_recorded_are_not_reported_again(ticker, catalog, instance):
+def test_own_commits_that_were_recorded_are_not_reported_again(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     run = a_run(instance)
     table = make_table(catalog.client, NAME, tags=own(run))
     version = commit(table, tags=own(run))
@@ -65,7 +75,9 @@ def test_own_commits_that_were_recorded_are_not_reported_again(ticker, catalog, 
     assert versions(instance) == [version]
 
 
-def test_a_commit_of_a_run_under_way_is_pending_and_blocks_no_other(ticker, catalog, instance):
+def test_a_commit_of_a_run_under_way_is_pending_and_blocks_no_other(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     run = a_run(instance)
     table = make_table(catalog.client, NAME)
     ticker.tick()
@@ -78,7 +90,9 @@ def test_a_commit_of_a_run_under_way_is_pending_and_blocks_no_other(ticker, cata
     assert FeedCursor.from_text(ticker.cursor).pending == ()
 
 
-def test_commits_that_wait_for_a_run_do_not_overfill_the_cursor(catalog, instance):
+def test_commits_that_wait_for_a_run_do_not_overfill_the_cursor(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     """Dagster refuses cursors of 2 MB. The sensor stays before the commits that have no place, and loses none of them."""
     spec = dg.AssetSpec(KEY, metadata={"table": NAME})
     ticker = Ticker(sensor_of(assets=[spec]), catalog, instance)
@@ -98,7 +112,9 @@ def test_commits_that_wait_for_a_run_do_not_overfill_the_cursor(catalog, instanc
     assert FeedCursor.from_text(ticker.cursor).pending == ()
 
 
-def test_a_commit_whose_run_died_before_recording_it_is_reported(ticker, catalog, instance):
+def test_a_commit_whose_run_died_before_recording_it_is_reported(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     run = a_run(instance)
     table = make_table(catalog.client, NAME)
     mine = commit(table, tags=own(run))
@@ -112,14 +128,18 @@ def test_a_commit_whose_run_died_before_recording_it_is_reported(ticker, catalog
     assert versions(instance) == [mine]
 
 
-def test_commits_of_an_unknown_instance_are_foreign(ticker, catalog, instance):
+def test_commits_of_an_unknown_instance_are_foreign(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     tags = {"dagster/run_id": "of another instance", "dagster/asset_key": "s/t"}
     commit(make_table(catalog.client, NAME, tags=tags), tags=tags)
     ticker.tick()
     assert versions(instance) == [1]
 
 
-def test_maintenance_by_own_runs_is_not_reported_again(ticker, catalog, instance):
+def test_maintenance_by_own_runs_is_not_reported_again(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     run = a_run(instance)
     table = make_table(catalog.client, NAME, tags=own(run))
     version = commit(table, data_change=False, tags={"dagster/run_id": run.run_id})
@@ -130,7 +150,9 @@ def test_maintenance_by_own_runs_is_not_reported_again(ticker, catalog, instance
     assert versions(instance, "observation") == [version]
 
 
-def test_maintenance_whose_run_died_before_its_observation_is_observed_once(ticker, catalog, instance):
+def test_maintenance_whose_run_died_before_its_observation_is_observed_once(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     run = a_run(instance)
     version = commit(make_table(catalog.client, NAME), data_change=False, tags={"dagster/run_id": run.run_id})
     ticker.tick()
@@ -144,7 +166,9 @@ def test_maintenance_whose_run_died_before_its_observation_is_observed_once(tick
     assert event.metadata["cm_delta/lost_by_run"].value == run.run_id
 
 
-def test_maintenance_with_nothing_to_do_is_not_an_event_of_the_commit_it_read(ticker, catalog, instance):
+def test_maintenance_with_nothing_to_do_is_not_an_event_of_the_commit_it_read(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     died, compaction = a_run(instance), a_run(instance)
     table = make_table(catalog.client, NAME)
     lost = commit(table, tags=own(died))
@@ -154,7 +178,9 @@ def test_maintenance_with_nothing_to_do_is_not_an_event_of_the_commit_it_read(ti
     assert versions(instance) == [lost]
 
 
-def test_every_commit_of_a_run_that_died_is_reported(ticker, catalog, instance):
+def test_every_commit_of_a_run_that_died_is_reported(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     """One that the run recorded, and two that it did not, of which the newest alone would have been kept."""
     run = a_run(instance)
     table = make_table(catalog.client, NAME)
@@ -170,7 +196,9 @@ def test_every_commit_of_a_run_that_died_is_reported(ticker, catalog, instance):
     assert versions(instance) == [recorded, lost, also_lost]
 
 
-def test_the_creation_of_an_empty_table_is_an_observation_and_launches_nothing(catalog, instance):
+def test_the_creation_of_an_empty_table_is_an_observation_and_launches_nothing(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     ticker = Ticker(sensor_of(job=downstream), catalog, instance)
     make_table(catalog.client, NAME)
     result = ticker.tick()
@@ -178,7 +206,9 @@ def test_the_creation_of_an_empty_table_is_an_observation_and_launches_nothing(c
     assert not result.run_requests
 
 
-def test_an_output_without_rows_that_made_the_table_is_observed_if_its_run_died(ticker, catalog, instance):
+def test_an_output_without_rows_that_made_the_table_is_observed_if_its_run_died(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     run = a_run(instance)
     make_table(catalog.client, "main.s.other")
     draft = catalog.client.registry.create_staging_table(TableIdentifier.parse(NAME))
@@ -193,7 +223,9 @@ def test_an_output_without_rows_that_made_the_table_is_observed_if_its_run_died(
 
 
 @pytest.mark.slow
-def test_many_observations_of_reads_do_not_hide_what_was_reported(ticker, catalog, instance):
+def test_many_observations_of_reads_do_not_hide_what_was_reported(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     maintained = commit(table, data_change=False)
@@ -207,7 +239,9 @@ def test_many_observations_of_reads_do_not_hide_what_was_reported(ticker, catalo
     assert len(reports) == 2 and maintained == 2
 
 
-def test_a_dropped_and_re_created_table_is_reported_again(catalog, instance):
+def test_a_dropped_and_re_created_table_is_reported_again(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     @dg.job
     def downstream(): ...
 
@@ -223,7 +257,9 @@ def test_a_dropped_and_re_created_table_is_reported_again(catalog, instance):
     assert versions(instance) == [1, 1]
 
 
-def test_one_run_for_each_table_and_batch_with_the_newest_version(catalog, instance):
+def test_one_run_for_each_table_and_batch_with_the_newest_version(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     @dg.job
     def downstream(): ...
 
@@ -235,7 +271,7 @@ def test_one_run_for_each_table_and_batch_with_the_newest_version(catalog, insta
     assert [request.run_key for request in ticker.tick().run_requests] == [f"{table.table_id}:2"]
 
 
-def test_batches_bound_a_tick(catalog, instance):
+def test_batches_bound_a_tick(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     ticker = Ticker(sensor_of(batch_size=2), catalog, instance)
     table = make_table(catalog.client, NAME)
     for _ in range(4):
@@ -244,15 +280,17 @@ def test_batches_bound_a_tick(catalog, instance):
     assert versions(instance) == [1, 2, 3, 4]
 
 
-def test_a_tick_that_runs_out_of_time_keeps_its_position(catalog, instance):
-    ticker = Ticker(sensor_of(tick_seconds=0.0), catalog, instance)
+def test_a_tick_that_runs_out_of_time_keeps_its_position(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
+    ticker = Ticker(sensor_of(tick_limit=timedelta(0)), catalog, instance)
     make_table(catalog.client, NAME)
     ticker.tick()
     assert FeedCursor.from_text(ticker.cursor).position == 0
     assert versions(instance) == []
 
 
-def test_a_sensor_may_begin_with_the_next_commit(catalog, instance):
+def test_a_sensor_may_begin_with_the_next_commit(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     ticker = Ticker(sensor_of(first_tick=FirstTick.FROM_NOW), catalog, instance)
     table = make_table(catalog.client, NAME)
     assert not ticker.tick().asset_events
@@ -264,7 +302,9 @@ def test_a_sensor_may_begin_with_the_next_commit(catalog, instance):
 @pytest.mark.parametrize(
     "text", ["", "nonsense", "{}", '{"format": 2}', '{"format": 3, "position": 1, "pending": []}', "[]"]
 )
-def test_an_unreadable_cursor_repeats_nothing(ticker, catalog, instance, text):
+def test_an_unreadable_cursor_repeats_nothing(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance, text: str
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     ticker.tick()
@@ -274,7 +314,7 @@ def test_an_unreadable_cursor_repeats_nothing(ticker, catalog, instance, text):
     assert versions(instance) == [1, 2]
 
 
-def test_a_catalog_that_is_down_is_a_reason_to_skip(instance, tmp_path):
+def test_a_catalog_that_is_down_is_a_reason_to_skip(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     (tmp_path / "catalog.db").write_text("this is no database, and it is long enough to be taken for one" * 10)
     broken = CatalogResource(url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")
     ticker = Ticker(sensor_of(), broken, instance)
@@ -284,7 +324,7 @@ def test_a_catalog_that_is_down_is_a_reason_to_skip(instance, tmp_path):
     broken.close()
 
 
-def test_tables_are_found_from_asset_metadata(catalog, instance):
+def test_tables_are_found_from_asset_metadata(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     @dg.asset(key=["s", "t"], metadata={"table": "main.other.name"})
     def made(): ...
 
@@ -297,7 +337,7 @@ def test_tables_are_found_from_asset_metadata(catalog, instance):
     assert versions(instance, key=AssetKey(["a", "b", "c"])) == [1]
 
 
-def test_asset_keys_that_mean_one_table_by_accident_are_refused():
+def test_asset_keys_that_mean_one_table_by_accident_are_refused() -> None:
     specs = [dg.AssetSpec(["eu", "sales", "orders"]), dg.AssetSpec(["us", "sales", "orders"])]
     with pytest.raises(InvalidArgumentError, match="eu/sales/orders") as caught:
         sensor_of(assets=specs)
@@ -306,7 +346,7 @@ def test_asset_keys_that_mean_one_table_by_accident_are_refused():
     assert sensor_of(assets=shared).name == "commits"
 
 
-def test_a_cursor_survives_its_text():
+def test_a_cursor_survives_its_text() -> None:
     waiting = WatchedCommit(
         position=3,
         table=NAME,
@@ -325,7 +365,9 @@ def test_a_cursor_survives_its_text():
     assert FeedCursor.from_text(cursor.to_text()) == cursor
 
 
-def test_a_cursor_of_the_release_before_is_read_on(ticker, catalog, instance):
+def test_a_cursor_of_the_release_before_is_read_on(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     table = make_table(catalog.client, NAME)
     commit(table)
     ticker.cursor = '{"format":1,"position":2,"pending":[],"recovering_until":0}'
@@ -334,7 +376,9 @@ def test_a_cursor_of_the_release_before_is_read_on(ticker, catalog, instance):
     assert versions(instance) == [2]
 
 
-def test_data_changes_trigger_downstream_and_maintenance_does_not(ticker, catalog, instance):
+def test_data_changes_trigger_downstream_and_maintenance_does_not(
+    ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     @dg.asset(deps=[KEY], automation_condition=dg.AutomationCondition.any_deps_updated())
     def downstream(): ...
 
@@ -359,7 +403,9 @@ def keys_of(result):
     return [request.run_key for request in result.run_requests or ()]
 
 
-def test_commits_of_own_runs_launch_downstream_once_their_events_are_recorded(catalog, instance):
+def test_commits_of_own_runs_launch_downstream_once_their_events_are_recorded(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     ticker = Ticker(sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
     table = make_table(catalog.client, NAME)
     ticker.tick()
@@ -371,7 +417,9 @@ def test_commits_of_own_runs_launch_downstream_once_their_events_are_recorded(ca
     assert keys_of(ticker.tick()) == []
 
 
-def test_own_commits_launch_nothing_if_only_foreign_ones_shall(catalog, instance):
+def test_own_commits_launch_nothing_if_only_foreign_ones_shall(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     sensor = sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW, launch_for=LaunchFor.FOREIGN_COMMITS)
     ticker = Ticker(sensor, catalog, instance)
     table = make_table(catalog.client, NAME)
@@ -383,7 +431,9 @@ def test_own_commits_launch_nothing_if_only_foreign_ones_shall(catalog, instance
     assert keys_of(ticker.tick()) == [f"{table.table_id}:{foreign}"]
 
 
-def test_a_run_that_the_sensor_launched_does_not_launch_another(catalog, instance):
+def test_a_run_that_the_sensor_launched_does_not_launch_another(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     ticker = Ticker(sensor_of(job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
     table = make_table(catalog.client, NAME)
     ticker.tick()
@@ -395,8 +445,8 @@ def test_a_run_that_the_sensor_launched_does_not_launch_another(catalog, instanc
 
 
 def test_a_run_that_the_sensor_launched_launches_none_for_another_asset_of_the_table_nor_when_it_dies(
-    catalog, instance
-):
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     watched = {KEY: NAME, AssetKey(["s", "same_table"]): NAME}
     ticker = Ticker(sensor_of(assets=watched, job=downstream, first_tick=FirstTick.FROM_NOW), catalog, instance)
     table = make_table(catalog.client, NAME)
@@ -411,7 +461,7 @@ def test_a_run_that_the_sensor_launched_launches_none_for_another_asset_of_the_t
         assert keys_of(ticker.tick()) == []
 
 
-def test_only_the_named_assets_launch_downstream(catalog, instance):
+def test_only_the_named_assets_launch_downstream(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     other = AssetKey(["s", "other"])
     watched = {KEY: NAME, other: "main.s.other"}
     ticker = Ticker(sensor_of(assets=watched, job=downstream, launch_on=[other]), catalog, instance)
@@ -424,7 +474,9 @@ def test_only_the_named_assets_launch_downstream(catalog, instance):
         sensor_of(assets=watched, job=downstream, launch_on=[AssetKey("unwatched")])
 
 
-def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(catalog, instance):
+def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     ticker = Ticker(sensor_of(job=downstream), catalog, instance)
     table = make_table(catalog.client, NAME)
     version = commit(table)
@@ -437,7 +489,9 @@ def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(ca
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [1_000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
-def test_thousands_of_new_commits_are_reported_in_batches_each_once(catalog, instance, number):
+def test_thousands_of_new_commits_are_reported_in_batches_each_once(
+    catalog: CatalogResource, instance: dg.DagsterInstance, number: int
+) -> None:
     table = make_table(catalog.client, NAME)
     first = table.snapshot().timestamp_ms
     for version in range(1, number + 1):
@@ -459,7 +513,9 @@ def test_thousands_of_new_commits_are_reported_in_batches_each_once(catalog, ins
     assert reported == list(range(number + 1))
 
 
-def test_a_sensor_launches_the_checks_of_assets_with_new_data(catalog, instance):
+def test_a_sensor_launches_the_checks_of_assets_with_new_data(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
     """Besides its job, or alone; a commit of a run, and maintenance, launch none."""
 
     @dg.asset_check(asset=KEY)

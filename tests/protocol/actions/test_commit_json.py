@@ -131,12 +131,12 @@ def _comparable(actions: CommitActions) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.requirements("LOG-3", "FILE-1", "META-1", "PROT-1", "TXN-1", "DOM-2", "CDCA-1", "CDCA-2", "CINFO-1")
 @settings(deadline=None)
 @given(_INFO, st.lists(_ADD, max_size=4, unique_by=lambda add: add.path), st.lists(_REMOVE, max_size=4))
 def test_a_commit_survives_the_conversion_to_json_and_back(
     info: CommitInfo, adds: list[AddFile], removes: list[RemoveFile]
 ) -> None:
-    """LOG-3, FILE-1, META-1, PROT-1, TXN-1, DOM-2, CDCA-1, CDCA-2, CINFO-1."""
     data = encode_commit([info, *_SMALL, *adds, *removes])
     decoded = decode_commit(data, version=4)
     assert len(data.splitlines()) == len(data.split(b"\n")) - 1 == 1 + len(_SMALL) + len(adds) + len(removes)
@@ -147,22 +147,23 @@ def test_a_commit_survives_the_conversion_to_json_and_back(
     assert (decoded.domains, decoded.cdc) == (_SMALL[4:5], _SMALL[5:6])
 
 
+@pytest.mark.requirements("LOG-3", "LOG-6")
 @settings(deadline=None)
 @given(st.lists(_ADD | _REMOVE, max_size=6, unique_by=lambda file: (type(file), file.path)), st.randoms())
 def test_the_parser_for_large_commits_agrees_with_the_one_for_small(
     files: list[AddFile | RemoveFile], random: Any
 ) -> None:
-    """LOG-3, LOG-6: columns, keys that only some files have, texts that look like dates."""
+    """Columns, keys that only some files have, texts that look like dates."""
     lines = [encode_action(action) for action in (*_SMALL, *files)]
     random.shuffle(lines)
     data = "\n".join(lines).encode()
     assert _comparable(commit_json._decode_large(data, version=1)) == _comparable(decode_commit(data, version=1))
 
 
+@pytest.mark.requirements("LOG-3", "LOG-6")
 @settings(deadline=None)
 @given(st.lists(st.lists(_ADD | _REMOVE, max_size=4, unique_by=lambda file: (type(file), file.path)), max_size=5))
 def test_commits_parsed_together_equal_commits_parsed_alone(commits: list[list[AddFile | RemoveFile]]) -> None:
-    """LOG-3, LOG-6."""
     contents = [
         (version, encode_commit([CommitInfo(txn_id=str(version)), *files])) for version, files in enumerate(commits)
     ]
@@ -173,6 +174,7 @@ def test_commits_parsed_together_equal_commits_parsed_alone(commits: list[list[A
     assert [commit.has_data_change for commit in together] == [commit.has_data_change for commit in alone]
 
 
+@pytest.mark.requirements("LOG-6", "CM-R9")
 @pytest.mark.parametrize(
     "bad",
     [
@@ -184,14 +186,14 @@ def test_commits_parsed_together_equal_commits_parsed_alone(commits: list[list[A
     ],
 )
 def test_a_broken_commit_is_named_when_several_are_parsed_together(bad: bytes) -> None:
-    """LOG-6, CM-R9."""
     good = encode_commit([CommitInfo(txn_id="t"), _add("a")])
     with pytest.raises(CorruptLogError, match="ersion 6 "):
         decode_commits([(5, good), (6, bad), (7, good)])
 
 
+@pytest.mark.requirements("PART-3", "PART-5")
 def test_a_very_large_commit_keeps_texts_that_look_like_dates() -> None:
-    """PART-3, PART-5: also under a key that neither the first nor the last line has."""
+    """Also under a key that neither the first nor the last line has."""
     adds = [
         AddFile(
             path=f"f{number}",
@@ -212,8 +214,9 @@ def test_a_very_large_commit_keeps_texts_that_look_like_dates() -> None:
     assert {add.partition_values["day"] for add in decoded} == {"2024-01-01"}
 
 
+@pytest.mark.requirements("LOG-6")
 def test_a_large_commit_ignores_unknown_fields() -> None:
-    """LOG-6: even if their types differ from line to line."""
+    """Even if their types differ from line to line."""
     known = {
         "path": "x",
         "partitionValues": {"p": "1"},
@@ -229,15 +232,15 @@ def test_a_large_commit_ignores_unknown_fields() -> None:
     assert decoded.adds.column("path").to_pylist() == [f"f{n}" for n in range(2000)]
 
 
+@pytest.mark.requirements("LOG-3")
 @pytest.mark.parametrize("ending", [b"", b"\n", b"\n\n", b"\r\n", b"\n  \n"])
 def test_empty_lines_and_a_missing_last_newline_are_tolerated(ending: bytes) -> None:
-    """LOG-3."""
     decoded = decode_commit(b"\n" + encode_commit(_SMALL).rstrip() + ending, version=1)
     assert decoded.metadata == _METADATA
 
 
+@pytest.mark.requirements("LOG-6", "REC-12")
 def test_unknown_actions_and_fields_are_ignored() -> None:
-    """LOG-6, REC-12."""
     data = (
         _line("newAction", a=1)
         + _line("txn", appId="a", version=1, new={"x": []})
@@ -249,12 +252,13 @@ def test_unknown_actions_and_fields_are_ignored() -> None:
     assert table_to_removes(decoded.removes) == [RemoveFile(path="r")]
 
 
+@pytest.mark.requirements("FILE-1", "FILE-9")
 def test_the_smallest_remove_parses() -> None:
-    """FILE-1, FILE-9."""
     (remove,) = table_to_removes(decode_commit(_line("remove", path="a", dataChange=False), version=0).removes)
     assert remove == RemoveFile(path="a", data_change=False)
 
 
+@pytest.mark.requirements("LOG-3", "PROT-2")
 @pytest.mark.parametrize(
     "data",
     [
@@ -276,13 +280,14 @@ def test_the_smallest_remove_parses() -> None:
     ],
 )
 def test_a_broken_line_is_a_corrupt_log_that_names_the_version(data: bytes) -> None:
-    """LOG-3, PROT-2: also the short protocol names (ruling X7)."""
+    """Also the short protocol names (ruling X7)."""
     with pytest.raises(CorruptLogError, match="17"):
         decode_commit(data, version=17)
 
 
+@pytest.mark.requirements("CINFO-1")
 def test_any_object_is_a_legal_commit_info() -> None:
-    """CINFO-1: nested values are kept, and none of them fails."""
+    """Nested values are kept, and none of them fails."""
     body = {
         "timestamp": "yesterday",
         "inCommitTimestamp": "later",
@@ -303,23 +308,23 @@ def test_any_object_is_a_legal_commit_info() -> None:
     }
 
 
+@pytest.mark.requirements("ICT-12", "ICT-3")
 def test_the_commit_info_is_read_without_parsing_the_rest() -> None:
-    """ICT-12, ICT-3."""
     info = CommitInfo(in_commit_timestamp=5, txn_id="t", operation="WRITE")
     assert decode_commit_info(encode_commit([info]) + b"{broken") == info
     assert decode_commit_info(encode_commit([_PROTOCOL, info])) is None
     assert decode_commit_info(b"") is None
 
 
+@pytest.mark.requirements("LOG-3")
 @pytest.mark.parametrize("text", ["\ud800", "\udfff x"])
 def test_text_that_is_not_unicode_is_refused_before_it_is_written(text: str) -> None:
-    """LOG-3."""
     with pytest.raises(IllegalCommitError):
         encode_commit([DomainMetadata(domain="d", configuration=text)])
 
 
+@pytest.mark.requirements("LOG-3")
 def test_a_number_that_json_lacks_is_refused_before_it_is_written() -> None:
-    """LOG-3."""
     with pytest.raises(IllegalCommitError):
         encode_action(CommitInfo(extra={"x": float("nan")}))
 
@@ -330,6 +335,7 @@ _DV = DeletionVectorDescriptor(
 )
 
 
+@pytest.mark.requirements("LOG-8", "FILE-6")
 @pytest.mark.parametrize(
     "actions",
     [
@@ -346,11 +352,11 @@ _DV = DeletionVectorDescriptor(
     ],
 )
 def test_actions_that_reconcile_with_each_other_are_refused(actions: tuple[Action, ...]) -> None:
-    """LOG-8, FILE-6."""
     with pytest.raises(IllegalCommitError, match="two actions for"):
         encode_checked([_INFO_ACTION, *actions])
 
 
+@pytest.mark.requirements("FILE-5", "CDCA-3")
 @pytest.mark.parametrize(
     "actions",
     [
@@ -362,12 +368,11 @@ def test_actions_that_reconcile_with_each_other_are_refused(actions: tuple[Actio
     ],
 )
 def test_actions_that_do_not_reconcile_with_each_other_pass(actions: tuple[Action, ...]) -> None:
-    """FILE-5, CDCA-3."""
     encode_checked([_INFO_ACTION, *actions])
 
 
+@pytest.mark.requirements("ICT-3")
 @pytest.mark.parametrize("actions", [(), (_add("a"),), (_add("a"), _INFO_ACTION)])
 def test_a_commit_without_its_commit_info_first_is_refused(actions: tuple[Action, ...]) -> None:
-    """ICT-3."""
     with pytest.raises(IllegalCommitError, match="first action is not commitInfo"):
         encode_checked(actions)

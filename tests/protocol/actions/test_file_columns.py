@@ -63,34 +63,34 @@ REMOVES = st.builds(
 )
 
 
+@pytest.mark.requirements("FILE-1", "CKPT-3")
 @settings(deadline=None)
 @given(st.lists(ADDS, max_size=4))
 def test_adds_survive_the_conversion_to_columns_and_back(adds: list[AddFile]) -> None:
-    """FILE-1, CKPT-3."""
     table = adds_to_table(adds)
     assert table.schema.equals(ADD_SCHEMA)
     assert table_to_adds(table) == adds
 
 
+@pytest.mark.requirements("FILE-1", "CKPT-3")
 @settings(deadline=None)
 @given(st.lists(REMOVES, max_size=4))
 def test_removes_survive_the_conversion_to_columns_and_back(removes: list[RemoveFile]) -> None:
-    """FILE-1, CKPT-3."""
     table = removes_to_table(removes)
     assert table.schema.equals(REMOVE_SCHEMA)
     assert table_to_removes(table) == removes
 
 
+@pytest.mark.requirements("REC-5", "DV-13")
 @settings(deadline=None)
 @given(st.lists(ADDS, max_size=4))
 def test_columns_and_values_have_the_same_vector_ids(adds: list[AddFile]) -> None:
-    """REC-5, DV-13."""
     expected = [None if add.deletion_vector is None else add.deletion_vector.unique_id for add in adds]
     assert dv_ids(adds_to_table(adds)).to_pylist() == expected
 
 
+@pytest.mark.requirements("PART-1")
 def test_null_absent_and_empty_partition_values_are_null() -> None:
-    """PART-1."""
     values: list[dict[str, str | None]] = [{"p": "a"}, {"p": ""}, {"p": None}, {}, {"q": "x", "p": " "}]
     table = adds_to_table([_add(str(number), partition_values=value) for number, value in enumerate(values)])
     assert partition_column(table, "p").to_pylist() == ["a", None, None, None, " "]
@@ -103,10 +103,10 @@ def test_null_absent_and_empty_partition_values_are_null() -> None:
     assert partition_column(table.slice(0, 0), "p").to_pylist() == []
 
 
+@pytest.mark.requirements("FILE-8", "FILE-9", "FILE-10")
 @settings(deadline=None)
 @given(ADDS)
 def test_a_remove_has_all_fields_of_the_add(add: AddFile) -> None:
-    """FILE-8, FILE-9, FILE-10."""
     remove = remove_of(add, deletion_timestamp=1_700_000_000_000, data_change=False)
     assert (remove.path, remove.size, remove.partition_values) == (add.path, add.size, add.partition_values)
     assert (remove.tags, remove.deletion_vector) == (add.tags, add.deletion_vector)
@@ -115,15 +115,15 @@ def test_a_remove_has_all_fields_of_the_add(add: AddFile) -> None:
     assert remove.data_change is False
 
 
+@pytest.mark.requirements("FILE-8")
 def test_removes_of_a_table_are_the_removes_of_its_rows() -> None:
-    """FILE-8."""
     adds = [_add("a"), _add("b", tags={"k": "v"})]
     removes = removes_of(adds_to_table(adds), deletion_timestamp=5, data_change=True)
     assert removes == tuple(remove_of(add, deletion_timestamp=5, data_change=True) for add in adds)
 
 
+@pytest.mark.requirements("FILE-1")
 def test_a_field_of_the_wrong_type_does_not_become_a_column() -> None:
-    """FILE-1."""
     with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
         adds_to_table([_add("a", size="big")])
 

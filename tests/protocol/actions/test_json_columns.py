@@ -63,10 +63,11 @@ _ROW = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.requirements("LOG-3", "FILE-1")
 @settings(deadline=None, max_examples=200)
 @given(st.lists(_ROW, min_size=1, max_size=6), st.booleans(), st.permutations(list(range(6))))
 def test_lines_are_read_in_bulk_as_if_one_by_one(rows: list[Fields], spaces: bool, order: list[int]) -> None:
-    """LOG-3, FILE-1: any order of fields, with and without spaces; letters beyond ASCII unescaped."""
+    """Any order of fields, with and without spaces; letters beyond ASCII unescaped."""
     names = list(rows[0])
     rows = [{names[number]: row[names[number]] for number in order} | {"dataChange": True} for row in rows]
     separators = (", ", ": ") if spaces else (",", ":")
@@ -74,10 +75,10 @@ def test_lines_are_read_in_bulk_as_if_one_by_one(rows: list[Fields], spaces: boo
     assert _agree(text.encode())
 
 
+@pytest.mark.requirements("LOG-3", "FILE-1")
 @pytest.mark.parametrize("spaces", [False, True])
 @pytest.mark.parametrize("tags", [None, {}, {"a": "1", "b": None}])
 def test_lines_of_one_layout_are_read_as_if_one_by_one(spaces: bool, tags: Fields | None) -> None:
-    """LOG-3, FILE-1."""
     rows = [
         {
             "path": f"day=2024-01-{number % 28 + 1:02d}/part-{number}.parquet",
@@ -97,10 +98,11 @@ def test_lines_of_one_layout_are_read_as_if_one_by_one(spaces: bool, tags: Field
     assert _agree(_lines("remove", removes, spaces=spaces), "remove")
 
 
+@pytest.mark.requirements("LOG-3")
 @settings(deadline=None, max_examples=300)
 @given(st.data())
 def test_a_changed_byte_is_never_read_as_anything_else(data: st.DataObject) -> None:
-    """LOG-3: the lines are left to the other parser, or both give the same."""
+    """The lines are left to the other parser, or both give the same."""
     rows = [
         {"path": f"p{number}", "partitionValues": {"d": "x"}, "size": number, "stats": json.dumps({"n": number})}
         for number in range(9, 12)
@@ -119,6 +121,7 @@ def test_a_changed_byte_is_never_read_as_anything_else(data: st.DataObject) -> N
         _agree(bytes(text))
 
 
+@pytest.mark.requirements("LOG-3", "LOG-6", "DV-1")
 @pytest.mark.parametrize(
     "odd",
     [
@@ -139,7 +142,6 @@ def test_a_changed_byte_is_never_read_as_anything_else(data: st.DataObject) -> N
 )
 @pytest.mark.parametrize("place", [0, 1, 300, -1])
 def test_one_line_of_another_layout_is_read_correctly(odd: Fields, place: int) -> None:
-    """LOG-3, LOG-6, DV-1."""
     rows: list[Fields] = [
         {
             "path": f"f{n}",
@@ -160,6 +162,7 @@ def test_one_line_of_another_layout_is_read_correctly(odd: Fields, place: int) -
     assert sorted(found, key=repr) == sorted(expected, key=repr)  # The order within a commit means nothing.
 
 
+@pytest.mark.requirements("LOG-3")
 @pytest.mark.parametrize(
     "line",
     [
@@ -182,13 +185,13 @@ def test_one_line_of_another_layout_is_read_correctly(odd: Fields, place: int) -
 )
 @pytest.mark.parametrize("times", [1, _MANY])
 def test_a_damaged_line_is_damage_however_many_there_are(line: bytes, times: int) -> None:
-    """LOG-3."""
     data = (line + b"\n") * times + b" " * LARGE_COMMIT_BYTES + b"\n"
     assert parse_file_actions(data) is None
     with pytest.raises(CorruptLogError):
         decode_commit(data, version=1)
 
 
+@pytest.mark.requirements("LOG-3")
 @pytest.mark.parametrize(
     ("line", "paths"),
     [
@@ -199,21 +202,21 @@ def test_a_damaged_line_is_damage_however_many_there_are(line: bytes, times: int
 )
 @pytest.mark.parametrize("times", [1, _MANY])
 def test_the_last_of_repeated_keys_is_used_for_any_number_of_lines(line: bytes, paths: list[str], times: int) -> None:
-    """LOG-3: the result is that of a JSON parser."""
+    """The result is that of a JSON parser."""
     adds = decode_commit((line + b"\n") * times + b" " * LARGE_COMMIT_BYTES + b"\n", version=1).adds
     assert set(adds["path"].to_pylist()) == set(paths)
     assert all(dict(values) == {"p": "y"} for values in adds["partitionValues"].to_pylist())
 
 
+@pytest.mark.requirements("LOG-6")
 def test_other_actions_on_the_line_of_a_file_are_kept() -> None:
-    """LOG-6."""
     line = b'{"add":{"path":"a","partitionValues":{},"size":1},"txn":{"appId":"x","version":1}}\n'
     commit: CommitActions = decode_commit(line + b" " * LARGE_COMMIT_BYTES + b"\n", version=1)
     assert (commit.adds.num_rows, commit.transactions[0].app_id) == (1, "x")
 
 
+@pytest.mark.requirements("LOG-3", "REC-6")
 def test_lines_of_all_actions_may_be_in_any_order() -> None:
-    """LOG-3, REC-6."""
     rows = [{"path": f"f{n}", "partitionValues": {}, "size": n} for n in range(_MANY)]
     removes = [{"path": f"r{n}", "deletionTimestamp": n, "dataChange": True} for n in range(_MANY)]
     both = zip(_lines("add", rows).splitlines(), _lines("remove", removes).splitlines(), strict=True)
@@ -243,23 +246,24 @@ def _vectored(number: int, **changes: object) -> Fields:
     }
 
 
+@pytest.mark.requirements("DV-1")
 @pytest.mark.parametrize("changes", [{}, {"offset": None}, {"offset": "absent"}, {"unknown": "x"}, {"unknown": 5}])
 def test_deletion_vectors_are_read_in_bulk(changes: Fields) -> None:
-    """DV-1."""
     assert _agree(_lines("add", [_vectored(number, **changes) for number in range(_MANY // 2)]))
 
 
+@pytest.mark.requirements("DV-1", "DV-10")
 @pytest.mark.parametrize(
     "changes",
     [{"offset": 2**31}, {"offset": "5"}, {"offset": True}, {"storageType": 5}, {"storageType": {"a": "b"}}],
 )
 def test_odd_deletion_vectors_are_left_to_the_other_parser(changes: Fields) -> None:
-    """DV-1, DV-10."""
     assert parse_file_actions(_lines("add", [_vectored(number, **changes) for number in range(_MANY // 2)])) is None
 
 
+@pytest.mark.requirements("LOG-6", "DV-1", "PART-1")
 def test_lines_of_many_layouts_are_read_as_if_one_by_one() -> None:
-    """LOG-6, DV-1, PART-1: null partitions, vectors, tags, escapes, another order of keys, and no statistics."""
+    """Null partitions, vectors, tags, escapes, another order of keys, and no statistics."""
     rows: list[Fields] = []
     for number in range(2 * _MANY):
         row = _vectored(number) | {"stats": f'{{"numRecords":{number}}}'}

@@ -72,10 +72,10 @@ VALUES: dict[DataType, st.SearchStrategy[Any]] = {
 typed_values = st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just(t), VALUES[t]))
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "PART-5", "PART-6", "PART-7")
 @settings(deadline=None)
 @given(typed_values)
 def test_every_value_survives_the_conversion_to_text_and_back(typed_value: tuple[DataType, Any]) -> None:
-    """PART-3, PART-4, PART-5, PART-6, PART-7."""
     data_type, value = typed_value
 
     text = serialize_partition_value(value, data_type)
@@ -83,10 +83,10 @@ def test_every_value_survives_the_conversion_to_text_and_back(typed_value: tuple
     assert parse_partition_value(text, data_type) == value
 
 
+@pytest.mark.requirements("PART-1", "PART-8")
 @settings(deadline=None)
 @given(st.sampled_from(list(VALUES)).flatmap(lambda t: st.tuples(st.just(t), st.lists(st.none() | VALUES[t]))))
 def test_many_texts_give_the_same_values_as_one_by_one(typed_values: tuple[DataType, list[Any]]) -> None:
-    """PART-1, PART-8."""
     data_type, values = typed_values
     texts = [serialize_partition_value(value, data_type) for value in values]
 
@@ -95,9 +95,9 @@ def test_many_texts_give_the_same_values_as_one_by_one(typed_values: tuple[DataT
     assert array.to_pylist() == [parse_partition_value(text, data_type) for text in texts]
 
 
+@pytest.mark.requirements("PART-1")
 @pytest.mark.parametrize("data_type", [*ALL_TYPES, VOID])
 def test_null_and_the_empty_string_are_null_for_every_type(data_type: DataType) -> None:
-    """PART-1."""
     assert parse_partition_value(None, data_type) is None
     assert parse_partition_value("", data_type) is None
     array = partition_value_array(pa.chunked_array([["", None], [None]], type=pa.string()), data_type)
@@ -105,19 +105,20 @@ def test_null_and_the_empty_string_are_null_for_every_type(data_type: DataType) 
     assert len(partition_value_array(pa.chunked_array([], type=pa.string()), data_type)) == 0
 
 
+@pytest.mark.requirements("PART-2")
 @pytest.mark.parametrize("data_type", ALL_TYPES)
 def test_null_is_written_as_null(data_type: DataType) -> None:
-    """PART-2."""
     assert serialize_partition_value(None, data_type) is None
 
 
+@pytest.mark.requirements("PART-2")
 def test_the_empty_string_is_written_as_null() -> None:
-    """PART-2."""
     assert serialize_partition_value("", STRING) is None
     assert serialize_partition_value(b"", BINARY) is None
     assert serialize_partition_value(" ", STRING) == " "
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "PART-5", "PART-6", "PART-7")
 @pytest.mark.parametrize(
     ("value", "data_type", "text"),
     [
@@ -150,10 +151,10 @@ def test_the_empty_string_is_written_as_null() -> None:
     ],
 )
 def test_values_are_written_in_the_form_of_the_protocol(value: Any, data_type: DataType, text: str) -> None:
-    """PART-3, PART-4, PART-5, PART-6, PART-7."""
     assert serialize_partition_value(value, data_type) == text
 
 
+@pytest.mark.requirements("PART-4", "PART-5", "PART-6", "PART-7")
 @pytest.mark.parametrize(
     ("text", "data_type", "value"),
     [
@@ -173,15 +174,14 @@ def test_values_are_written_in_the_form_of_the_protocol(value: Any, data_type: D
     ],
 )
 def test_the_forms_of_other_writers_are_read(text: str, data_type: DataType, value: Any) -> None:
-    """PART-4, PART-5, PART-6, PART-7."""
     parsed = parse_partition_value(text, data_type)
 
     assert parsed == value
     assert type(parsed) is type(value)
 
 
+@pytest.mark.requirements("PART-5", "PART-6")
 def test_a_timestamp_without_zone_is_read_in_the_zone_of_its_writer() -> None:
-    """PART-5, PART-6."""
     berlin = ZoneInfo("Europe/Berlin")
     text = "2024-07-01 02:00:00"
 
@@ -192,8 +192,8 @@ def test_a_timestamp_without_zone_is_read_in_the_zone_of_its_writer() -> None:
     assert array.to_pylist() == [dt.datetime(2024, 7, 1, tzinfo=UTC), dt.datetime(2024, 7, 1, 2, tzinfo=UTC)]
 
 
+@pytest.mark.requirements("PART-4")
 def test_not_a_number_is_read() -> None:
-    """PART-4."""
     assert math.isnan(parse_partition_value("NaN", FLOAT))
 
 
@@ -212,9 +212,10 @@ _SQL_TYPES: dict[str, DataType] = {
 }
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "PART-5", "PART-6")
 @pytest.mark.parametrize("sql_type", CAST_CASES)
 def test_every_text_is_read_as_spark_casts_it_and_refused_where_spark_reads_null(sql_type: str) -> None:
-    """PART-3, PART-4, PART-5, PART-6: delta-spark reads the partition values of other writers by this cast."""
+    """Delta-spark reads the partition values of other writers by this cast."""
     data_type, zone = _SQL_TYPES[sql_type], ZoneInfo(ZONE)
     texts = {text: value for text, value in CAST_CASES[sql_type].items() if value is not None}
     values = partition_value_array(pa.array(list(texts)), data_type, zone=zone)
@@ -244,8 +245,8 @@ def _is_same(value: Any, expected: str) -> bool:
     return (math.isnan(value) and math.isnan(number)) or math.isclose(value, number, rel_tol=1e-7)
 
 
+@pytest.mark.requirements("PART-6")
 def test_a_time_beyond_the_years_of_python_is_refused_as_one_value_only() -> None:
-    """PART-6."""
     text = "+12345-01-01T00:00:00Z"
     with pytest.raises(UnsupportedFeatureError, match="after the year 9999"):
         parse_partition_value(text, TIMESTAMP)
@@ -254,8 +255,8 @@ def test_a_time_beyond_the_years_of_python_is_refused_as_one_value_only() -> Non
     assert canonical_partition_text("-1-01-01", STRING) == "-1-01-01"
 
 
+@pytest.mark.requirements("PART-6")
 def test_a_local_time_before_1970_is_refused_in_zones_whose_rules_are_not_certain() -> None:
-    """PART-6."""
     amsterdam = ZoneInfo("Europe/Amsterdam")
     with pytest.raises(UnsupportedFeatureError, match="Europe/Amsterdam"):
         partition_value_array(pa.array(["1930-06-01 00:00:00"]), TIMESTAMP, zone=amsterdam)
@@ -264,22 +265,23 @@ def test_a_local_time_before_1970_is_refused_in_zones_whose_rules_are_not_certai
     assert parse_partition_value("1930-06-01 00:00:00", TIMESTAMP_NTZ, zone=amsterdam) == dt.datetime(1930, 6, 1)
 
 
+@pytest.mark.requirements("PART-6")
 def test_texts_that_name_their_zone_are_known() -> None:
-    """PART-6."""
     zoned = ["2024-01-01 05:06:07 UTC", "2024-01-01T05:06:07Z", "2024-01-01 05:06:07 +05:30", None, ""]
     others = ["2024-01-01", "2024-01-01 05:06:07", "2024-01-01 05:06"]
     assert states_zone(pa.array([*zoned, *others])).to_pylist() == [True] * 5 + [False] * 3
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "PART-5", "PART-6")
 @pytest.mark.parametrize(
     ("text", "data_type"), [("x", LONG), ("abc", DecimalType(10, 2)), ("{}", StructType()), ("x", VARIANT)]
 )
 def test_a_text_that_is_not_a_value_of_the_type_is_damage(text: str, data_type: DataType) -> None:
-    """PART-3, PART-4, PART-5, PART-6."""
     with pytest.raises(CorruptLogError):
         parse_partition_value(text, data_type)
 
 
+@pytest.mark.requirements("PART-3", "PART-4", "META-4")
 @pytest.mark.parametrize(
     ("value", "data_type"),
     [
@@ -292,12 +294,11 @@ def test_a_text_that_is_not_a_value_of_the_type_is_damage(text: str, data_type: 
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused_before_it_is_written(value: Any, data_type: DataType) -> None:
-    """PART-3, PART-4, META-4."""
     with pytest.raises(InvalidDataError):
         serialize_partition_value(value, data_type)
 
 
+@pytest.mark.requirements("META-4", "UP-VAR-3")
 def test_only_plain_types_can_be_partitioned_by() -> None:
-    """META-4, UP-VAR-3."""
     assert all(is_partition_type(data_type) for data_type in ALL_TYPES)
     assert not any(is_partition_type(data_type) for data_type in (VOID, VARIANT, ArrayType(LONG), StructType()))

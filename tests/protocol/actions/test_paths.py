@@ -33,27 +33,27 @@ segments = texts.map(lambda text: text.replace("/", "_")).filter(lambda text: te
 relative_paths = st.lists(segments, min_size=1, max_size=4).map("/".join)
 
 
+@pytest.mark.requirements("PATH-1", "PATH-2", "PATH-4")
 @settings(deadline=None)
 @given(texts)
 def test_decoding_undoes_encoding(text: str) -> None:
-    """PATH-1, PATH-2, PATH-4."""
     assert decode_path(encode_path(text)) == text
 
 
+@pytest.mark.requirements("PATH-2")
 @settings(deadline=None)
 @given(texts)
 def test_an_encoded_path_is_plain_ascii_without_forbidden_characters(text: str) -> None:
-    """PATH-2."""
     encoded = encode_path(text)
 
     assert re.fullmatch(r"[A-Za-z0-9_.~\-/=!$&'()*+,;@%]*", encoded)
     assert not re.search(r"%(?![0-9A-F]{2})", encoded)
 
 
+@pytest.mark.requirements("PATH-4")
 @settings(deadline=None)
 @given(relative_paths)
 def test_a_file_is_found_again_under_its_own_name(relative: str) -> None:
-    """PATH-4."""
     assert resolve_path("s3://bucket/t/", encode_path(relative)) == f"s3://bucket/t/{relative}"
 
 
@@ -61,10 +61,10 @@ def directory_of(value: str | None) -> str:
     return f"p={hive_escape(value) if value else HIVE_DEFAULT_PARTITION}"
 
 
+@pytest.mark.requirements("PART-9", "PATH-4")
 @settings(deadline=None)
 @given(relative_paths)
 def test_a_path_of_any_partition_value_decodes_to_its_directory(value: str) -> None:
-    """PART-9, PATH-4."""
     directory = directory_of(value)
 
     assert directory.count("/") == 0
@@ -72,6 +72,7 @@ def test_a_path_of_any_partition_value_decodes_to_its_directory(value: str) -> N
     assert decode_path(encode_path(directory + "/f.parquet")) == directory + "/f.parquet"
 
 
+@pytest.mark.requirements("PART-9", "PATH-2", "PATH-4")
 @pytest.mark.parametrize(
     ("value", "directory", "path"),
     [
@@ -90,27 +91,27 @@ def test_a_path_of_any_partition_value_decodes_to_its_directory(value: str) -> N
     ],
 )
 def test_directories_are_escaped_as_hive_does_and_then_as_a_uri(value: str | None, directory: str, path: str) -> None:
-    """PART-9, PATH-2, PATH-4."""
     assert directory_of(value) == directory
     assert encode_path(directory) == path
 
 
+@pytest.mark.requirements("PATH-1")
 @pytest.mark.parametrize(
     ("path", "expected"),
     [("a+b", "a+b"), ("ü", "ü"), ("%C3%BC", "ü"), ("a%2520b", "a%20b"), ("a%2fb", "a/b"), ("x y", "x y")],
 )
 def test_a_path_is_decoded_exactly_once(path: str, expected: str) -> None:
-    """PATH-1."""
     assert decode_path(path) == expected
 
 
+@pytest.mark.requirements("PATH-1")
 @pytest.mark.parametrize("path", ["50%", "%2", "%zz", "%ff"])
 def test_a_broken_escape_is_damage(path: str) -> None:
-    """PATH-1."""
     with pytest.raises(CorruptLogError, match=re.escape(path)):
         decode_path(path)
 
 
+@pytest.mark.requirements("PATH-3")
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -125,53 +126,53 @@ def test_a_broken_escape_is_damage(path: str) -> None:
     ],
 )
 def test_relative_and_absolute_paths_become_locations(path: str, expected: str) -> None:
-    """PATH-3."""
     assert resolve_path("file:///data/t", path) == expected
 
 
+@pytest.mark.requirements("PATH-3")
 def test_a_path_with_a_leading_slash_stays_on_the_host_of_the_table() -> None:
-    """PATH-3."""
     assert resolve_path("memory://name/t", "/x") == "memory://name/x"
     assert resolve_path("/data/t", "/x") == "file:///x"
     assert resolve_path("/data/t", "x") == "/data/t/x"
 
 
+@pytest.mark.requirements("PATH-5")
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "%2E%2E/x", "a%2F..%2Fx", "file:///data/t/../x", "/a/..", ".."])
 def test_a_path_with_a_parent_segment_is_refused(path: str) -> None:
-    """PATH-5."""
     with pytest.raises(CorruptLogError, match=r"'\.\.' segment"):
         resolve_path("file:///data/t", path)
     with pytest.raises(CorruptLogError, match=r"'\.\.' segment"):
         file_keys("file:///data/t", pa.array([path]))
 
 
+@pytest.mark.requirements("PATH-3")
 @pytest.mark.parametrize("path", ["", ".", "./", "//"])
 def test_a_path_without_a_name_is_refused(path: str) -> None:
-    """PATH-3."""
     with pytest.raises(CorruptLogError, match="does not name a file"):
         file_keys("file:///data/t", pa.array(["a", path]))
 
 
+@pytest.mark.requirements("PATH-5")
 def test_dots_within_names_are_ordinary() -> None:
-    """PATH-5."""
     assert resolve_path("s3://b", "..a/b../...") == "s3://b/..a/b../..."
 
 
+@pytest.mark.requirements("REC-14")
 @pytest.mark.parametrize(
     "uri", ["/a/b", "file:/a/b", "file:///a/b", "FILE:/a/b/", "file://localhost/a//b", "file:///a/./b"]
 )
 def test_spellings_of_a_local_location_have_one_normal_form(uri: str) -> None:
-    """REC-14."""
     assert normalise_location(uri) == "file:///a/b"
 
 
+@pytest.mark.requirements("REC-14")
 def test_other_locations_keep_their_host_and_case() -> None:
-    """REC-14."""
     assert normalise_location("s3a://Bucket/A") == normalise_location("s3://Bucket/A") == "s3://Bucket/A"
     assert normalise_location("s3://Bucket/A") != normalise_location("s3://Bucket/a")
     assert normalise_location("memory://n/") == "memory://n"
 
 
+@pytest.mark.requirements("REC-14")
 @pytest.mark.parametrize(
     ("canonical", "spellings"),
     [
@@ -193,7 +194,6 @@ def test_other_locations_keep_their_host_and_case() -> None:
     ],
 )
 def test_spellings_of_a_location_have_one_canonical_form(canonical: str, spellings: tuple[str, ...]) -> None:
-    """REC-14."""
     assert {canonical_location(spelled) for spelled in spellings} == {canonical}
     assert canonical_location(canonical) == canonical
 
@@ -208,17 +208,17 @@ def test_folded_names_are_those_of_each(names: list[str]) -> None:
     assert [folded_name(folded_name(name)) for name in names] == [folded_name(name) for name in names]
 
 
+@pytest.mark.requirements("REC-14", "PATH-3")
 @settings(deadline=None)
 @given(st.lists(st.one_of(relative_paths.map(encode_path), relative_paths.map(lambda p: "file:/t/" + quote(p)))))
 def test_keys_of_many_paths_are_those_of_each(paths: list[str]) -> None:
-    """REC-14, PATH-3."""
     chunks = pa.chunked_array([paths[:1], paths[1:]], type=pa.string())
 
     assert file_keys("file:/t", chunks).to_pylist() == [file_key("file:/t", path) for path in paths]
 
 
+@pytest.mark.requirements("REC-14")
 def test_two_spellings_of_one_file_have_one_key_and_null_stays_null() -> None:
-    """REC-14."""
     paths = pa.array(["p=a b/x", "p=a%20b/x", "file:/t/p=a%20b/x", "/t/p=a b//x", None, "p=ab/x"])
 
     keys = file_keys("/t/", paths).to_pylist()
@@ -230,10 +230,11 @@ def test_two_spellings_of_one_file_have_one_key_and_null_stays_null() -> None:
 _SPELLINGS = st.text(st.sampled_from("ab%2/.:é0 "), min_size=1, max_size=12)
 
 
+@pytest.mark.requirements("REC-14", "PATH-1", "PATH-3", "PATH-5")
 @settings(deadline=None, max_examples=300)
 @given(st.lists(_SPELLINGS, min_size=1, max_size=5), st.integers(0, 3))
 def test_keys_of_many_odd_paths_are_those_of_each(paths: list[str], start: int) -> None:
-    """REC-14, PATH-1, PATH-3, PATH-5: refused together if one of them is refused alone."""
+    """Refused together if one of them is refused alone."""
     array = pa.array([*["x"] * start, *paths]).slice(start)
     try:
         expected = [file_key("file:/t", path) for path in paths]
@@ -249,6 +250,7 @@ def test_keys_of_many_odd_paths_are_those_of_each(paths: list[str], start: int) 
     assert ["//" in key for key in relative] == [not key.startswith("file:///t/") for key in expected]
 
 
+@pytest.mark.requirements("REC-14", "PATH-3")
 @settings(deadline=None)
 @given(
     st.lists(
@@ -256,7 +258,6 @@ def test_keys_of_many_odd_paths_are_those_of_each(paths: list[str], start: int) 
     )
 )
 def test_directories_that_repeat_are_resolved_as_each_file_would_be(parts: list[tuple[str, str]]) -> None:
-    """REC-14, PATH-3."""
     paths = [f"{directory}/{name}" for directory, name in parts]
     try:
         expected = [file_key("s3://b/t", path) for path in paths]
@@ -265,8 +266,8 @@ def test_directories_that_repeat_are_resolved_as_each_file_would_be(parts: list[
     assert file_keys("s3://b/t", pa.array(paths, pa.string())).to_pylist() == expected
 
 
+@pytest.mark.requirements("REC-14")
 def test_plain_paths_are_their_own_keys_and_are_not_copied() -> None:
-    """REC-14."""
     paths = pa.array(["day=1/a.parquet", "b.parquet"])
     assert relative_file_keys("file:///t", paths) is paths
 

@@ -115,12 +115,13 @@ def table_of(sizes: Sequence[Sequence[int]]) -> list[CommitActions]:
     ]
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-2", "STREAM-3")
 @settings(deadline=None)
 @given(sizes=COMMITS, all_limits=st.lists(LIMITS, min_size=1, max_size=5), data=st.data())
 def test_batches_of_any_size_emit_each_file_once_and_in_order(
     sizes: list[list[int]], all_limits: list[AdmissionLimits], data: st.DataObject
 ) -> None:
-    """STREAM-1, STREAM-2, STREAM-3: with any limits, from a snapshot or from commits; replayed batches are equal."""
+    """With any limits, from a snapshot or from commits; replayed batches are equal."""
     commits = table_of(sizes)
     snapshot = data.draw(st.none() | st.integers(min_value=0, max_value=len(sizes) - 1), label="snapshot")
     start = at(0) if snapshot is None else at(snapshot, is_initial=True)
@@ -150,15 +151,17 @@ def test_batches_of_any_size_emit_each_file_once_and_in_order(
     assert start == at(len(sizes))
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_a_snapshot_is_ordered_by_modification_time_then_path() -> None:
-    """STREAM-1: the order of delta-spark, so that an offset denotes the same file in both."""
+    """The order of delta-spark, so that an offset denotes the same file in both."""
     files = adds_to_table([added("b", time=2), added("a", time=2), added("z", time=1), added("é", time=2)])
     assert initial_files(files)["path"].to_pylist() == ["z", "a", "b", "é"]
     assert initial_files(files.slice(0, 0)).num_rows == 0
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_only_the_commits_of_the_batch_are_consumed() -> None:
-    """STREAM-3: later commits are not fetched."""
+    """Later commits are not fetched."""
     taken = []
 
     def commits() -> Iterator[CommitActions]:
@@ -175,8 +178,8 @@ def test_only_the_commits_of_the_batch_are_consumed() -> None:
     assert batch.end == at(3)
 
 
+@pytest.mark.requirements("STREAM-1", "STREAM-3")
 def test_a_batch_ends_within_a_commit_and_the_next_continues_there() -> None:
-    """STREAM-1, STREAM-3."""
     commits = [commit(0, *[added(name) for name in "abc"])]
     first = plan(commits, at(0), limits=AdmissionLimits(max_files=2))
     assert (paths(first), first.end) == (["a", "b"], at(0, 1))
@@ -184,16 +187,17 @@ def test_a_batch_ends_within_a_commit_and_the_next_continues_there() -> None:
     assert paths(plan(commits, first.end)) == ["c"]
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_the_last_file_of_a_snapshot_in_an_offset_of_delta_spark_is_followed_by_the_next_commit() -> None:
-    """STREAM-1: delta-spark leaves such an offset in the snapshot."""
+    """Delta-spark leaves such an offset in the snapshot."""
     commits = [commit(0, added("a")), commit(1, added("b"))]
     start = at(0, 0, is_initial=True)
     assert paths(plan(commits, start, initial=commits[0].adds)) == ["b"]
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize("value", ["3", 1.5, True])
 def test_a_bound_is_a_whole_number(value: Any) -> None:
-    """STREAM-3."""
     with pytest.raises(InvalidArgumentError, match="whole number"):
         AdmissionLimits(max_files=value)
 
@@ -205,13 +209,14 @@ UPDATE = commit(1, removed("a"), added("b"), operation="UPDATE")
 COMPACTION = commit(1, removed("a", data_change=False), added("b", data_change=False), operation="OPTIMIZE")
 
 
+@pytest.mark.requirements("STREAM-2")
 @pytest.mark.parametrize("handling", ChangeHandling)
 def test_a_compaction_emits_nothing(handling: ChangeHandling) -> None:
-    """STREAM-2."""
     batch = plan([COMPACTION, commit(2, added("c"))], at(1), rules=StreamRules(table="t", changes=handling))
     assert (paths(batch), batch.end) == (["c"], at(3))
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize(
     ("changed", "handling", "expected"),
     [
@@ -225,11 +230,11 @@ def test_a_compaction_emits_nothing(handling: ChangeHandling) -> None:
 def test_commits_that_remove_rows_are_handled_as_configured(
     changed: CommitActions, handling: ChangeHandling, expected: list[str]
 ) -> None:
-    """STREAM-3."""
     rules = StreamRules(table="t", changes=handling)
     assert paths(plan([changed, commit(2, added("c"))], at(1), rules=rules)) == expected
 
 
+@pytest.mark.requirements("STREAM-3")
 @pytest.mark.parametrize(
     ("changed", "handling"),
     [
@@ -239,7 +244,7 @@ def test_commits_that_remove_rows_are_handled_as_configured(
     ],
 )
 def test_a_commit_that_removes_rows_stops_the_stream(changed: CommitActions, handling: ChangeHandling) -> None:
-    """STREAM-3: the error names table, version, operation and the options."""
+    """The error names table, version, operation and the options."""
     rules = StreamRules(table="main.test.t", changes=handling)
     with pytest.raises(StreamSourceChangedError, match=r"Version 1 of main\.test\.t") as caught:
         plan([changed], at(1), rules=rules)
@@ -250,8 +255,8 @@ def test_a_commit_that_removes_rows_stops_the_stream(changed: CommitActions, han
     assert "skipChangeCommits" in text
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_rows_before_a_commit_that_stops_the_stream_are_emitted() -> None:
-    """STREAM-3."""
     commits = [commit(0, added("x")), UPDATE]
     batch = plan(commits, at(0))
     assert (paths(batch), batch.end) == (["x"], at(1))
@@ -261,8 +266,9 @@ def test_rows_before_a_commit_that_stops_the_stream_are_emitted() -> None:
         plan(commits, at(0), until=at(2))
 
 
+@pytest.mark.requirements("STREAM-3")
 def test_a_stream_that_stopped_within_a_change_can_skip_the_rest() -> None:
-    """STREAM-3: the offset counts files of the commit, of which the stream emits none any more."""
+    """The offset counts files of the commit, of which the stream emits none any more."""
     commits = [commit(0, removed("x"), added("a"), added("b")), commit(1, added("c"))]
     ignoring = plan(
         commits,
@@ -283,6 +289,7 @@ def mapped(name: str, physical: str) -> StructField:
     return StructField(name, LONG, True, {COLUMN_ID: 1, PHYSICAL_NAME: physical})
 
 
+@pytest.mark.requirements("STREAM-4")
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
@@ -305,7 +312,7 @@ def mapped(name: str, physical: str) -> StructField:
 def test_an_incompatible_schema_change_stops_the_stream(
     before: VersionDefinition, after: Metadata, reason: str
 ) -> None:
-    """STREAM-4: after the rows before the change; a new stream can start at that version."""
+    """After the rows before the change; a new stream can start at that version."""
     commits = [commit(0, added("a")), commit(1, after, added("b")), commit(2, added("c"))]
     batch = plan(commits, at(0), reading=before, current=before)
     assert (paths(batch), batch.end) == (["a"], at(1))
@@ -322,8 +329,9 @@ def test_an_incompatible_schema_change_stops_the_stream(
         plan(commits, at(0), reading=late, current=before)
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_new_columns_start_a_new_batch() -> None:
-    """STREAM-4: rows are read with the columns of their version; older rows are emitted before."""
+    """Rows are read with the columns of their version; older rows are emitted before."""
     commits = [commit(0, added("a")), commit(1, metadata(ID, NAME), added("b")), commit(2, added("c"))]
     first = plan(commits, at(0))
     assert (paths(first), first.reading.schema.names) == (["a"], ("id",))
@@ -336,22 +344,24 @@ def test_new_columns_start_a_new_batch() -> None:
     assert paths(plan(commits, at(0), reading=latest, current=definition(0), until=at(3))) == ["a", "b", "c"]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_change_of_properties_does_not_affect_a_stream() -> None:
-    """STREAM-4."""
     after = metadata(ID, delta__appendOnly="true")
     batch = plan([commit(0, added("a")), commit(1, after, added("b"))], at(0))
     assert (paths(batch), batch.current.metadata) == (["a", "b"], after)
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_dropping_not_null_starts_a_new_batch() -> None:
-    """STREAM-4: a schema with NOT NULL must not get a NULL."""
+    """A schema with NOT NULL must not get a NULL."""
     strict = definition(0, StructField("id", LONG, nullable=False))
     commits = [commit(0, added("a")), commit(1, metadata(ID), added("b"))]
     assert paths(plan(commits, at(0), reading=strict, current=strict)) == ["a"]
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_an_unsupported_reader_feature_stops_the_stream() -> None:
-    """STREAM-4: at the version that adds it."""
+    """At the version that adds it."""
     unknown = Protocol(min_reader_version=3, min_writer_version=7, reader_features=("x",), writer_features=("x",))
     commits = [commit(0, added("a")), commit(1, unknown)]
     assert plan(commits, at(0)).end == at(1)
@@ -359,8 +369,8 @@ def test_an_unsupported_reader_feature_stops_the_stream() -> None:
         plan(commits, at(1))
 
 
+@pytest.mark.requirements("STREAM-4")
 def test_a_replaced_table_stops_the_stream() -> None:
-    """STREAM-4."""
     commits = [commit(1, metadata(ID, table_id="other"), added("b"))]
     with pytest.raises(StreamSourceChangedError, match="replaces the table"):
         plan(commits, at(1))
@@ -369,20 +379,21 @@ def test_a_replaced_table_stops_the_stream() -> None:
 # --- invalid logs and offsets -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.requirements("STREAM-1", "LOG-4")
 def test_a_missing_commit_is_an_error() -> None:
-    """STREAM-1, LOG-4."""
     with pytest.raises(CorruptLogError, match=r"version 1 of main\.test\.t is missing"):
         plan([commit(0, added("a")), commit(2, added("c"))], at(0))
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_an_offset_after_the_files_of_its_version_is_refused() -> None:
-    """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match="lies after the 1 files"):
         plan([commit(0, added("a"))], at(0, 1))
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_an_unreachable_end_is_refused() -> None:
-    """STREAM-1: before the start, or after the latest version."""
+    """Before the start, or after the latest version."""
     commits = [commit(0, added("a")), commit(1, added("b"))]
     with pytest.raises(InvalidArgumentError, match="lies before"):
         plan(commits, at(1), until=at(0))

@@ -122,8 +122,8 @@ def summary(plan: ChangePlan) -> list[tuple[int, str | None, list[str]]]:
     ]
 
 
+@pytest.mark.requirements("CDF-5", "CDCA-1")
 def test_change_data_files_replace_the_other_actions_of_their_version() -> None:
-    """CDF-5, CDCA-1."""
     file = AddCdcFile(path="_change_data/c", partition_values={"p": None}, size=7)
     plan = planned(commit(3, cdc=(file,), adds=[add("a")], removes=[remove("b")]))
     assert summary(plan) == [(3, None, ["_change_data/c"])]
@@ -134,8 +134,8 @@ def test_change_data_files_replace_the_other_actions_of_their_version() -> None:
     assert part.files["partitionValues"].to_pylist() == [[("p", None)]]
 
 
+@pytest.mark.requirements("CDF-6")
 def test_without_change_data_files_adds_insert_and_removes_delete() -> None:
-    """CDF-6."""
     plan = planned(
         commit(
             3,
@@ -148,8 +148,9 @@ def test_without_change_data_files_adds_insert_and_removes_delete() -> None:
     assert all(part.files.schema == ADD_SCHEMA for part in plan.parts if isinstance(part, ChangePart))
 
 
+@pytest.mark.requirements("CDF-6")
 def test_a_merge_that_only_copied_rows_has_no_changes() -> None:
-    """CDF-6: delta-spark uses the metrics of a MERGE in the same way."""
+    """Delta-spark uses the metrics of a MERGE in the same way."""
     metrics = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": "0", "numTargetRowsDeleted": "0"}
     copied = commit(
         3, adds=[add("a")], removes=[remove("b")], commit_info=CommitInfo(operation="MERGE", operation_metrics=metrics)
@@ -160,8 +161,9 @@ def test_a_merge_that_only_copied_rows_has_no_changes() -> None:
         assert len(summary(planned(commit(3, adds=[add("a")], removes=[remove("b")], commit_info=info)))) == 2
 
 
+@pytest.mark.requirements("CDF-6")
 def test_a_file_with_another_deletion_vector_is_a_vector_change() -> None:
-    """CDF-6: paths are compared as locations."""
+    """Paths are compared as locations."""
     adds = [add("new"), add("file:///t/a%20b", [1, 2])]
     plan = planned(commit(3, adds=adds, removes=[remove("gone"), remove("a b", [1])]))
     assert summary(plan) == [(3, "delete", ["gone"]), (3, "insert", ["new"])]
@@ -170,14 +172,14 @@ def test_a_file_with_another_deletion_vector_is_a_vector_change() -> None:
     assert change.after["path"].to_pylist() == ["file:///t/a%20b"]
 
 
+@pytest.mark.requirements("REC-6")
 def test_a_commit_with_contradicting_actions_is_corrupt() -> None:
-    """REC-6."""
     with pytest.raises(CorruptLogError, match=r"Version 3 of main\.t adds or removes the file"):
         planned(commit(3, adds=[add("a", [1]), add("a", [2])], removes=[remove("a")]))
 
 
+@pytest.mark.requirements("CDF-6", "FILE-9")
 def test_removes_must_have_partition_values() -> None:
-    """CDF-6, FILE-9."""
     partitioned = metadata(fields(a=LONG, p=STRING), ["p"])
     with pytest.raises(CorruptLogError, match="removes the file 'a' without its partition values"):
         planned(commit(3, removes=[remove("a", partition_values=None)]), start=partitioned)
@@ -187,11 +189,12 @@ def test_removes_must_have_partition_values() -> None:
 positions = st.frozensets(st.integers(0, 7))
 
 
+@pytest.mark.requirements("CDF-6")
 @given(st.lists(st.tuples(positions, positions), min_size=1, max_size=4))
 def test_resolved_files_contain_exactly_the_changed_rows(
     vectors: list[tuple[frozenset[int], frozenset[int]]],
 ) -> None:
-    """CDF-6: of eight rows each, with every pair of deletion vectors."""
+    """Of eight rows each, with every pair of deletion vectors."""
     files = adds_to_table(add(f"f{number}") for number in range(len(vectors)))
     change = VectorChange(version=1, timestamp_ms=1, before=files, after=files)
     before, after = ([BitMap64(pair[side]) for pair in vectors] for side in (0, 1))
@@ -209,8 +212,8 @@ def test_resolved_files_contain_exactly_the_changed_rows(
         assert found == {path: rows for path, rows in expected.items() if rows}
 
 
+@pytest.mark.requirements("DV-27")
 def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt() -> None:
-    """DV-27."""
     files = adds_to_table([add("f")])
     change = VectorChange(version=1, timestamp_ms=1, before=files, after=files)
     with pytest.raises(CorruptLogError, match="deletes row 8, and the file has 8 rows"):
@@ -220,6 +223,7 @@ def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt() -> None:
 TO_RECORD = SetTableProperty(key="delta.enableChangeDataFeed", value="true")
 
 
+@pytest.mark.requirements("CDF-1", "CDF-8")
 @pytest.mark.parametrize(
     ("protocol", "enabled"),
     [
@@ -229,14 +233,14 @@ TO_RECORD = SetTableProperty(key="delta.enableChangeDataFeed", value="true")
     ],
 )
 def test_change_data_feed_must_be_active_at_the_start(protocol: Protocol, enabled: str) -> None:
-    """CDF-1, CDF-8."""
     with pytest.raises(InvalidArgumentError, match=r"not active at version 3 .*Choose ") as refused:
         planned(commit(3), start=metadata(fields(a=LONG), enabled=enabled), protocol=protocol)
     assert refused.value.remedy == TO_RECORD
 
 
+@pytest.mark.requirements("CDF-8")
 def test_a_refused_range_says_where_change_data_feed_was_active() -> None:
-    """CDF-8: and how to enable it, unless it is enabled at the latest version."""
+    """And how to enable it, unless it is enabled at the latest version."""
     on, off = metadata(fields(a=LONG)), metadata(fields(a=LONG), enabled="false")
     with pytest.raises(InvalidArgumentError, match=r"at version 5 .* of the versions 3 to 4, .*active\.") as refused:
         planned(commit(3), commit(4), commit(5, metadata=off), start=on, latest=off)
@@ -248,8 +252,8 @@ def test_a_refused_range_says_where_change_data_feed_was_active() -> None:
     assert refused.value.remedy is None
 
 
+@pytest.mark.requirements("CDF-8", "PROT-3")
 def test_change_data_feed_must_stay_active_and_readable() -> None:
-    """CDF-8, PROT-3."""
     listed = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("changeDataFeed",))
     assert summary(planned(commit(3), commit(4, protocol=listed, adds=[add("a")]))) == [(4, "insert", ["a"])]
     with pytest.raises(InvalidArgumentError, match="not active at version 4"):
@@ -267,6 +271,7 @@ def test_change_data_feed_must_stay_active_and_readable() -> None:
 NESTED = StructType((StructField("s", fields(x=LONG)),))
 
 
+@pytest.mark.requirements("CDF-6")
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
@@ -277,11 +282,12 @@ NESTED = StructType((StructField("s", fields(x=LONG)),))
     ],
 )
 def test_new_columns_and_dropped_not_null_are_compatible(older: StructType, newer: StructType) -> None:
-    """CDF-6: the latest schema reads the whole range."""
+    """The latest schema reads the whole range."""
     plan = planned(commit(3, metadata=metadata(older)), start=metadata(older), latest=metadata(newer))
     assert plan.definition.schema == newer
 
 
+@pytest.mark.requirements("CDF-6", "CDF-8")
 @pytest.mark.parametrize(
     ("older", "newer", "reason"),
     [
@@ -301,7 +307,7 @@ def test_new_columns_and_dropped_not_null_are_compatible(older: StructType, newe
 def test_a_schema_that_cannot_represent_earlier_rows_ends_the_plan(
     older: StructType, newer: StructType, reason: str
 ) -> None:
-    """CDF-6, CDF-8: versions before the change are read with a schema of their own."""
+    """Versions before the change are read with a schema of their own."""
     assert planned(commit(3), start=metadata(older), latest=metadata(newer)).definition.schema == older
     plan = planned(
         commit(3, adds=[add("a")]),
@@ -316,6 +322,7 @@ def test_a_schema_that_cannot_represent_earlier_rows_ends_the_plan(
     assert summary(plan) == [(3, "insert", ["a"])]
 
 
+@pytest.mark.requirements("CDF-6")
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
@@ -329,22 +336,24 @@ def test_a_schema_that_cannot_represent_earlier_rows_ends_the_plan(
     ],
 )
 def test_values_of_a_type_that_became_wider_are_read_as_the_wider_one(older: StructType, newer: StructType) -> None:
-    """CDF-6: within the range, and after it."""
+    """Within the range, and after it."""
     assert planned(commit(3), start=metadata(older), latest=metadata(newer)).definition.schema == newer
     plan = planned(commit(3), commit(4, metadata=metadata(newer)), start=metadata(older), latest=metadata(newer))
     assert (plan.definition.schema, plan.stopped_before) == (newer, None)
 
 
+@pytest.mark.requirements("CDF-6")
 def test_other_partition_columns_end_the_plan() -> None:
-    """CDF-6: the partition values of older files would be lost."""
+    """The partition values of older files would be lost."""
     older, newer = metadata(fields(a=LONG)), metadata(fields(a=LONG), ["a"])
     assert planned(commit(3), start=older, latest=newer).definition.metadata is older
     plan = planned(commit(3), commit(4, metadata=newer), start=older, latest=newer)
     assert plan.stopped_before == SchemaBreak(version=4, reason="the table was partitioned by other columns")
 
 
+@pytest.mark.requirements("CDF-6")
 def test_rows_that_a_commit_removes_must_be_readable_with_the_schema_that_it_brings() -> None:
-    """CDF-6: in the first commit of a range, and in a later one."""
+    """In the first commit of a range, and in a later one."""
     older, newer = metadata(fields(a=INTEGER)), metadata(fields(a=STRING))
     swap = commit(4, metadata=newer, removes=[remove("a")], adds=[add("b")])
     plan = planned(commit(3, adds=[add("a")]), swap, start=older, latest=newer)
@@ -373,8 +382,9 @@ def within_struct(**names: str) -> Metadata:
     return metadata(StructType((struct,)), **{"delta.columnMapping.mode": "name"})
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 def test_column_mapping_reads_with_the_schema_of_the_last_version() -> None:
-    """CDF-6, COLMAP-15: a later rename does not matter."""
+    """A later rename does not matter."""
     plan = planned(commit(3), start=mapped(a="c1"), latest=mapped(b="c1"), protocol=MAPPED)
     assert plan.definition.schema.names == ("a",)
     grown = planned(commit(3), commit(4, metadata=mapped(a="c1", b="c2")), start=mapped(a="c1"), protocol=MAPPED)
@@ -383,6 +393,7 @@ def test_column_mapping_reads_with_the_schema_of_the_last_version() -> None:
     assert upgraded.definition.version == 4
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -397,11 +408,11 @@ def test_column_mapping_reads_with_the_schema_of_the_last_version() -> None:
     ],
 )
 def test_renamed_and_dropped_columns_within_the_range_are_mapped(before: Metadata, after: Metadata) -> None:
-    """CDF-6, COLMAP-15."""
     plan = planned(commit(3), commit(4, metadata=after), start=before, protocol=MAPPED)
     assert (plan.definition.metadata, plan.stopped_before) == (after, None)
 
 
+@pytest.mark.requirements("CDF-6", "COLMAP-15")
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
@@ -414,20 +425,19 @@ def test_renamed_and_dropped_columns_within_the_range_are_mapped(before: Metadat
 def test_columns_that_are_others_under_the_same_name_end_the_plan(
     before: Metadata, after: Metadata, reason: str
 ) -> None:
-    """CDF-6, COLMAP-15."""
     plan = planned(commit(3), commit(4, metadata=after), start=before, protocol=MAPPED)
     assert plan.stopped_before is not None and reason in plan.stopped_before.reason
 
 
+@pytest.mark.requirements("CDF-9")
 @pytest.mark.parametrize("name", ["_change_type", "_COMMIT_version", "_commit_timestamp"])
 def test_a_table_with_a_reserved_column_name_is_refused(name: str) -> None:
-    """CDF-9."""
     with pytest.raises(SchemaMismatchError, match="name of a column of the change feed"):
         planned(commit(3), start=metadata(fields(**{name: LONG})))
 
 
+@pytest.mark.requirements("CDF-4", "CDF-7")
 def test_the_feed_adds_three_columns_and_its_files_one() -> None:
-    """CDF-4, CDF-7."""
     assert change_schema(fields(a=LONG)).names == ("a", "_change_type", "_commit_version", "_commit_timestamp")
     kind = change_file_schema(fields(a=LONG)).fields[-1]
     assert is_change_type(kind)

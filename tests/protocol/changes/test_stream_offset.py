@@ -21,28 +21,30 @@ OFFSETS = st.builds(
 FIELDS = {"sourceVersion": 1, "reservoirId": "t", "reservoirVersion": 7, "index": 3, "isStartingVersion": False}
 
 
+@pytest.mark.requirements("STREAM-1")
 @given(OFFSETS)
 def test_an_offset_is_decoded_from_its_json(offset: StreamOffset) -> None:
-    """STREAM-1."""
     assert parse_offset(offset.to_json()) == offset
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_the_json_is_that_of_delta_spark() -> None:
-    """STREAM-1: legacy field names, and index -1 before the first file of a version."""
+    """Legacy field names, and index -1 before the first file of a version."""
     offset = StreamOffset(table_id="0b3f", version=5, is_initial=True)
     assert offset.to_json() == (
         '{"sourceVersion":1,"reservoirId":"0b3f","reservoirVersion":5,"index":-1,"isStartingVersion":true}'
     )
 
 
+@pytest.mark.requirements("STREAM-1")
 @pytest.mark.parametrize("index", [-1, -100])
 def test_the_base_indexes_of_both_formats_of_delta_spark_are_equal(index: int) -> None:
-    """STREAM-1."""
     source_version = 1 if index == -1 else 3
     content = json.dumps(FIELDS | {"index": index, "sourceVersion": source_version})
     assert parse_offset(content) == StreamOffset(table_id="t", version=7)
 
 
+@pytest.mark.requirements("STREAM-1")
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -63,28 +65,27 @@ def test_the_base_indexes_of_both_formats_of_delta_spark_are_equal(index: int) -
     ],
 )
 def test_an_invalid_offset_is_refused_with_the_reason(changed: dict[str, Any], reason: str) -> None:
-    """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match=reason):
         parse_offset(json.dumps(FIELDS | changed))
 
 
+@pytest.mark.requirements("STREAM-1")
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_missing_field_is_refused(name: str) -> None:
-    """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match=f"unknown: {name}"):
         parse_offset(json.dumps({key: value for key, value in FIELDS.items() if key != name}))
 
 
+@pytest.mark.requirements("STREAM-1")
 @pytest.mark.parametrize("content", ["", "{", "7", "null", "[]", '"7"', "x" * 1000, "[" * 100_000])
 def test_text_that_is_not_a_json_object_is_refused_and_abbreviated(content: str) -> None:
-    """STREAM-1."""
     with pytest.raises(InvalidArgumentError, match="not an offset of a stream") as caught:
         parse_offset(content)
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.requirements("STREAM-1")
 def test_positions_are_ordered_by_version_and_then_by_index() -> None:
-    """STREAM-1."""
     places = [(3, -1), (3, 0), (3, 12), (4, -1), (11, -1)]
     offsets = [StreamOffset(table_id="t", version=version, index=index) for version, index in places]
     shuffled = [offsets[number] for number in (3, 1, 4, 0, 2)]

@@ -26,6 +26,7 @@ from tests.support.unreadable_commits import (
     DEEP,
     METADATA,
     REFUSED,
+    TIMED,
     Reading,
     UnreadableCommit,
     flaw_of,
@@ -42,7 +43,7 @@ VECTOR = DeletionVectorDescriptor(
     storage_type="u", path_or_inline_dv="ab^-aqEH.-t@S}K{vb[*k^", size_in_bytes=40, cardinality=2, offset=1
 )
 SCHEMA = json.loads(METADATA["schemaString"])
-DEFINITION = Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))
+DEFINITION = Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",), configuration=TIMED)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
@@ -64,8 +65,9 @@ def test_what_every_reader_ignores_is_ratified_and_not_written(case: UnreadableC
             encode_checked([INFO, _with(ADD, stats=stats)])
 
 
+@pytest.mark.requirements("LOG-3")
 def test_lines_after_a_blank_line_are_checked_too() -> None:
-    """LOG-3: readers ignore blank lines."""
+    """Readers ignore blank lines."""
     lines = (line_of("add"), "", " ", line_of("add", path='"b2.parquet"', size='"1"'))
     flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=lines))
     assert flaw is not None and (flaw.action, flaw.field, flaw.line) == ("add", "size", 5)
@@ -83,9 +85,9 @@ _REQUIRED = {
 }
 
 
+@pytest.mark.requirements("META-1", "CDCA-1", "TXN-1", "DOM-1")
 @pytest.mark.parametrize("action", _REQUIRED)
 def test_an_action_without_a_required_field_is_refused(action: str) -> None:
-    """META-1, ADD-1, CDCA-1, TXN-1, DOM-1"""
     for field in _REQUIRED[action]:
         for text in (None, "null"):
             flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of(action, **{field: text}),)))
@@ -100,8 +102,8 @@ def test_long_fields_have_64_bits() -> None:
         assert flaw is not None and (flaw.action, flaw.field) == ("remove", "size")
 
 
+@pytest.mark.requirements("ICT-3")
 def test_the_time_of_a_commit_is_in_the_years_1970_to_9999() -> None:
-    """ICT-3"""
     for timestamp_ms in (0, 1, LAST_MS):
         assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=timestamp_ms)) is None
         encode_checked([replace(INFO, in_commit_timestamp=timestamp_ms)])

@@ -115,9 +115,9 @@ def _winner_of(act: Act, table: CaseTable, isolation: IsolationLevel) -> CommitA
     return _winner(actions, blind=only_adds and not act.reads)
 
 
+@pytest.mark.requirements("OCC-5", "OCC-6", "OCC-7", "OCC-8", "OCC-9", "OCC-10", "OCC-11", "OCC-12", "DOM-7", "TXN-4")
 @pytest.mark.parametrize("name", TABLES)
 def test_every_pair_of_transactions_has_the_expected_outcome(name: str) -> None:
-    """OCC-5 to OCC-12, DOM-7, TXN-4."""
     table = TABLES[name]
     cases = tuple(table.cases())
     assert len(cases) == 2 * len(table.acts) ** 2
@@ -133,9 +133,10 @@ def _graver(one: ConflictKind | None, other: ConflictKind | None) -> bool:
     return one is not None and other is None
 
 
+@pytest.mark.requirements("OCC-3")
 @pytest.mark.parametrize("name", TABLES)
 def test_differences_from_delta_spark_are_explained(name: str) -> None:
-    """OCC-3: a difference is another name of the conflict, or a pair of transactions that does not conflict here."""
+    """A difference is another name of the conflict, or a pair of transactions that does not conflict here."""
     for case in TABLES[name].cases():
         assert not _graver(case.expected, case.in_delta_spark), case
         assert (case.difference is None) == (case.expected == case.in_delta_spark), case
@@ -146,8 +147,9 @@ def test_every_kind_of_conflict_occurs_in_the_tables() -> None:
     assert set(found) == {None, *ConflictKind} and all(found.values())
 
 
+@pytest.mark.requirements("OCC-8", "OCC-14")
 def test_serializable_conflicts_include_those_of_write_serializable() -> None:
-    """OCC-8, OCC-14: the other conflicts are those of readers with blind appends."""
+    """The other conflicts are those of readers with blind appends."""
     for table in TABLES.values():
         pairs = {(case.loser, case.winner, case.isolation): case for case in table.cases()}
         for loser in table.acts:
@@ -282,13 +284,13 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
 )
 
 
+@pytest.mark.requirements("OCC-8", "OCC-9", "OCC-10", "OCC-11", "OCC-12", "DOM-7", "FILE-9", "ROWTRK-11", "TXN-3")
 @pytest.mark.parametrize(
     ("pending", "winner", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
 def test_a_winner_conflicts_exactly_if_the_result_depends_on_it(
     pending: PendingCommit, winner: CommitActions, expected: ConflictKind | None
 ) -> None:
-    """OCC-8 to OCC-12, DOM-7, FILE-9, ROWTRK-11, TXN-3."""
     assert _kind(pending, winner) == expected
 
 
@@ -308,6 +310,7 @@ def _properties(**properties: str) -> Metadata:
 _WITHOUT_VECTORS = _properties(enableDeletionVectors="false")
 
 
+@pytest.mark.requirements("OCC-7", "OCC-13", "IDENT-6")
 @pytest.mark.parametrize(
     ("before", "after", "harmless"),
     [
@@ -337,7 +340,7 @@ _WITHOUT_VECTORS = _properties(enableDeletionVectors="false")
 def test_only_metadata_changes_without_effect_on_files_are_harmless(
     before: Metadata, after: Metadata, harmless: bool
 ) -> None:
-    """OCC-7, OCC-13, IDENT-6: the checks of constraints, columns and append-only tables remain valid."""
+    """The checks of constraints, columns and append-only tables remain valid."""
     winner = _winner([after])
     assert _kind(_pending(metadata=before), winner) is (None if harmless else ConflictKind.METADATA_CHANGED)
     own = _pending(metadata=before, metadata_changed=True)
@@ -353,6 +356,7 @@ def _without(feature: str) -> tuple[str, ...]:
     return tuple(name for name in _PROTOCOL.writer_features or () if name != feature)
 
 
+@pytest.mark.requirements("OCC-6")
 @pytest.mark.parametrize(
     ("protocol", "metadata", "is_allowed"),
     [
@@ -371,15 +375,14 @@ def _without(feature: str) -> tuple[str, ...]:
 def test_a_new_feature_conflicts_if_written_files_may_violate_it(
     protocol: Protocol, metadata: Metadata, is_allowed: bool
 ) -> None:
-    """OCC-6."""
     kind = _kind(_pending(metadata=metadata), _winner([protocol]))
     assert kind is (None if is_allowed else ConflictKind.PROTOCOL_CHANGED)
     both = _pending(metadata=metadata, protocol_changed=True)
     assert _kind(both, _winner([protocol])) is ConflictKind.PROTOCOL_CHANGED
 
 
+@pytest.mark.requirements("OCC-5")
 def test_the_message_names_the_predicate() -> None:
-    """OCC-5."""
     conflict = check_conflict(_pending("p = 'a'"), _winner([_add("n")]), location=_LOCATION)
     assert conflict is not None
     assert conflict.message == "It added files that may hold rows for `p` = 'a'."

@@ -27,9 +27,10 @@ def _stated(*, redefines_columns: bool = False, **identity: IdentityMark) -> Sta
     return StatedMarks(identity=identity, redefines_columns=redefines_columns)
 
 
-def _metadata(*columns: dict[str, object]) -> Metadata:
+def _metadata(*columns: dict[str, object], mode: str = "none") -> Metadata:
     fields = [{"type": "long", "nullable": True, **column} for column in columns]
-    return Metadata(id="i", schema_string=json.dumps({"type": "struct", "fields": fields}))
+    schema_string = json.dumps({"type": "struct", "fields": fields})
+    return Metadata(id="i", schema_string=schema_string, configuration={"delta.columnMapping.mode": mode})
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,10 @@ def test_a_replacement_that_leaves_files_of_the_table_is_not_believed(num_files:
     assert (stated.believed(num_files=num_files).flaw_after(BEFORE) is None) == is_believed
 
 
+def test_names_that_an_earlier_release_stored_are_read_in_lower_case() -> None:
+    assert Marks.stored(None, '{"Number":[1,1,5]}').identity == {"number": IdentityMark(1, 1, 5)}
+
+
 @pytest.mark.parametrize(("features", "forgets"), [(("catalogManaged",), True), (("rowTracking",), False)])
 def test_a_protocol_without_row_tracking_ends_its_mark(features: tuple[str, ...], forgets: bool) -> None:
     protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=(), writer_features=features)
@@ -164,17 +169,37 @@ def test_a_protocol_without_row_tracking_ends_its_mark(features: tuple[str, ...]
     assert stated.forgets_row_id == forgets and (stated.after(BEFORE).row_id is None) == forgets
 
 
-def test_marks_belong_to_the_physical_name_of_a_column() -> None:
+@pytest.mark.parametrize(
+    ("mode", "features", "is_mapped"),
+    [
+        ("name", None, True),
+        ("id", ("columnMapping",), True),
+        ("name", (), False),
+        ("none", ("columnMapping",), False),
+        ("wrong", None, False),
+    ],
+)
+def test_marks_belong_to_the_physical_name_of_a_column_if_the_table_has_column_mapping(
+    mode: str, features: tuple[str, ...] | None, is_mapped: bool
+) -> None:
     numbers = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.highWaterMark": 4}
     metadata = _metadata(
         {
-            "name": "renamed",
-            "metadata": {**numbers, "delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 7},
+            "name": "Renamed",
+            "metadata": {**numbers, "delta.columnMapping.physicalName": "Col-1", "delta.columnMapping.id": 7},
         },
         {"name": "plain", "metadata": numbers},
-        {"name": "other", "metadata": {}},
+        {"name": "Other", "metadata": {}},
+        mode=mode,
     )
-    stated = stated_marks(domain=None, metadata=metadata, protocol=None, operation="CREATE OR REPLACE TABLE AS SELECT")
-    assert stated.identity == {"col-1": IdentityMark(1, 1, 4, column_id=7), "plain": IdentityMark(1, 1, 4)}
+    protocol = None
+    if features is not None:
+        protocol = Protocol(
+            min_reader_version=3, min_writer_version=7, reader_features=features, writer_features=features
+        )
+    operation = "CREATE OR REPLACE TABLE AS SELECT"
+    stated = stated_marks(domain=None, metadata=metadata, protocol=protocol, operation=operation)
+    of_renamed = {"col-1": IdentityMark(1, 1, 4, column_id=7)} if is_mapped else {"renamed": IdentityMark(1, 1, 4)}
+    assert stated.identity == {**of_renamed, "plain": IdentityMark(1, 1, 4)}
     assert stated.other_columns == {"other": None}
     assert stated.redefines_columns

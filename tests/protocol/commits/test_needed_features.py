@@ -29,6 +29,7 @@ def _protocol(*features: str) -> Protocol:
     return Protocol(min_reader_version=3, min_writer_version=7, reader_features=features, writer_features=features)
 
 
+@pytest.mark.requirements("TF-12")
 @pytest.mark.parametrize(
     ("metadata", "field", "features"),
     [
@@ -41,7 +42,7 @@ def _protocol(*features: str) -> Protocol:
 def test_metadata_that_decides_how_rows_are_read_needs_its_feature(
     metadata: Metadata, field: str, features: list[str]
 ) -> None:
-    """TF-12: the preview of a feature is enough."""
+    """The preview of a feature is enough."""
     for protocol in (_protocol(), _protocol("deletionVectors")):
         flaw = flaw_of_features(metadata, protocol)
         assert flaw is not None and (flaw.action, flaw.field) == ("metaData", field)
@@ -50,6 +51,7 @@ def test_metadata_that_decides_how_rows_are_read_needs_its_feature(
         assert flaw_of_features(metadata, _protocol(feature)) is None
 
 
+@pytest.mark.requirements("TF-3")
 @pytest.mark.parametrize(
     "properties",
     [
@@ -59,5 +61,5 @@ def test_metadata_that_decides_how_rows_are_read_needs_its_feature(
     ],
 )
 def test_a_property_alone_needs_no_feature_to_read_rows(properties: dict[str, str]) -> None:
-    """TF-3: only files from before a change of a type need type widening."""
+    """Only files from before a change of a type need type widening."""
     assert flaw_of_features(_metadata(properties=properties), _protocol()) is None

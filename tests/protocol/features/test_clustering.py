@@ -28,8 +28,8 @@ def _domains(configuration: str, *, removed: bool = False) -> dict[str, DomainMe
     return {DOMAIN: DomainMetadata(domain=DOMAIN, configuration=configuration, removed=removed)}
 
 
+@pytest.mark.requirements("CLUST-2")
 def test_columns_are_written_as_paths_of_physical_names() -> None:
-    """CLUST-2"""
     paths = [physical_path(path, SCHEMA, ColumnMappingMode.NAME) for path in (("s", "x.y"), ("a",))]
     domain = clustering_domain(paths)
     assert domain.domain == "delta.clustering"
@@ -37,8 +37,8 @@ def test_columns_are_written_as_paths_of_physical_names() -> None:
     assert clustering_columns({DOMAIN: domain}, SCHEMA, ColumnMappingMode.NAME) == (("s", "x.y"), ("a",))
 
 
+@pytest.mark.requirements("CLUST-2")
 def test_flat_names_are_read_as_top_level_columns() -> None:
-    """CLUST-2"""
     found = stored_clustering_columns(_domains('{"clusteringColumns":["a.b","c"],"domainName":"delta.clustering"}'))
     assert found == (("a.b",), ("c",))
 

@@ -57,15 +57,16 @@ def metadata(mode: str | None) -> Metadata:
     )
 
 
+@pytest.mark.requirements("COLMAP-9")
 def test_mode_none_uses_logical_names_whatever_the_metadata_contains() -> None:
-    """COLMAP-9: fields keep physical names in their metadata when a table stops to use column mapping."""
+    """Fields keep physical names in their metadata when a table stops to use column mapping."""
     assert physical_name(SCHEMA.fields[0], ColumnMappingMode.NONE) == "id"
     assert physical_schema(SCHEMA, ColumnMappingMode.NONE) == SCHEMA
 
 
+@pytest.mark.requirements("COLMAP-9", "CKPT-11")
 @pytest.mark.parametrize("mode", [ColumnMappingMode.NAME, ColumnMappingMode.ID])
 def test_mapped_modes_use_physical_names_at_every_depth(mode: ColumnMappingMode) -> None:
-    """COLMAP-9, CKPT-11."""
     paths = [path for path, _ in walk_fields(physical_schema(SCHEMA, mode))]
     assert paths == [
         ("col-1",), ("col-2",), ("col-2", "col-3"), ("col-4",), ("col-4", "element", "col-5"), ("col-6",),
@@ -77,13 +78,14 @@ FOR_WRITERS = Protocol(
 )
 
 
+@pytest.mark.requirements("COLMAP-3")
 @pytest.mark.parametrize("mode", [ColumnMappingMode.NAME, ColumnMappingMode.ID])
 def test_a_mapped_column_without_physical_name_is_damage(mode: ColumnMappingMode) -> None:
-    """COLMAP-3."""
     with pytest.raises(CorruptLogError, match="'id' has no"):
         physical_name(StructField("id", LONG), mode)
 
 
+@pytest.mark.requirements("COLMAP-1", "COLMAP-2")
 @pytest.mark.parametrize(
     ("protocol", "mode", "expected"),
     [
@@ -100,10 +102,10 @@ def test_a_mapped_column_without_physical_name_is_damage(mode: ColumnMappingMode
 def test_the_property_has_an_effect_only_with_the_feature(
     protocol: Protocol, mode: str | None, expected: ColumnMappingMode
 ) -> None:
-    """COLMAP-1, COLMAP-2."""
     assert column_mapping_mode(protocol, metadata(mode)) is expected
 
 
+@pytest.mark.requirements("CKPT-9", "CKPT-11", "COLMAP-9")
 @pytest.mark.parametrize(
     ("protocol", "mode", "id_name", "p_name"),
     [(UNMAPPED, None, "id", "p"), (MAPPED, "none", "id", "p"), (MAPPED, "name", "col-1", "col-6")],
@@ -111,7 +113,7 @@ def test_the_property_has_an_effect_only_with_the_feature(
 def test_a_checkpoint_uses_the_names_of_the_mode(
     protocol: Protocol, mode: str | None, id_name: str, p_name: str
 ) -> None:
-    """CKPT-9, CKPT-11, COLMAP-9: parsed statistics and partition values have the names of the log."""
+    """Parsed statistics and partition values have the names of the log."""
     add = AddFile(
         path="f",
         partition_values={p_name: "a"},

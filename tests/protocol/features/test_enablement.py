@@ -75,9 +75,9 @@ def mapped(definition: TableDefinition) -> dict[str, tuple[int, str]]:
     }
 
 
+@pytest.mark.requirements("COLMAP-3", "COLMAP-4", "COLMAP-5", "COLMAP-7")
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_every_field_of_a_new_mapped_table_has_an_id_and_a_name_of_its_own(mode: str) -> None:
-    """COLMAP-3, COLMAP-4, COLMAP-5, COLMAP-7"""
     table = created(**{MODE: mode})
     assert mapped(table) == {path: (number, f"col-{number}") for number, path in enumerate(PATHS, 1)}
     assert table.metadata.configuration == {MODE: mode, MAX_COLUMN_ID: "8"}
@@ -88,15 +88,15 @@ def test_every_field_of_a_new_mapped_table_has_an_id_and_a_name_of_its_own(mode:
     )
 
 
+@pytest.mark.requirements("COLMAP-none-1")
 def test_a_new_table_without_mapping_has_no_ids() -> None:
-    """COLMAP-none-1"""
     assert created() == plain()
     other = created(**{MODE: "name"}).with_properties(**{MODE: None, MAX_COLUMN_ID: None})
     assert created(other.schema).schema == NESTED
 
 
+@pytest.mark.requirements("COLMAP-6", "COLMAP-7", "COLMAP-14")
 def test_the_upgrade_to_name_mode_keeps_the_names_of_the_files() -> None:
-    """COLMAP-6, COLMAP-7, COLMAP-14"""
     before = created()
     after = changed_definition(before, before.with_properties(**{MODE: "name"}), new_name=Names())
     assert mapped(after) == {path: (number, path.rpartition(".")[2]) for number, path in enumerate(PATHS, 1)}
@@ -106,18 +106,20 @@ def test_the_upgrade_to_name_mode_keeps_the_names_of_the_files() -> None:
     assert mapped(changed_definition(after, added, new_name=Names()))["new"] == (9, "col-1")
 
 
+@pytest.mark.requirements("COLMAP-14")
 @pytest.mark.parametrize(
     ("old", "new"), [("none", "id"), ("name", "id"), ("id", "name"), ("name", "none"), ("id", "none"), ("name", None)]
 )
 def test_other_changes_of_the_mode_are_refused(old: str, new: str | None) -> None:
-    """COLMAP-14: this client does not rewrite files to remove a mapping."""
+    """This client does not rewrite files to remove a mapping."""
     before = created(**{MODE: old})
     with pytest.raises(InvalidArgumentError, match="Nothing was changed"):
         changed_definition(before, before.with_properties(**{MODE: new}), new_name=Names())
 
 
+@pytest.mark.requirements("COLMAP-4", "COLMAP-5", "COLMAP-10", "COLMAP-12")
 def test_ids_of_dropped_columns_are_not_given_again() -> None:
-    """COLMAP-4, COLMAP-5, COLMAP-10, COLMAP-12: at every level."""
+    """At every level."""
     names = Names()
     table = new_definition(plain(**{MODE: "name"}), new_name=names)
     dropped = changed_definition(table, table.with_schema(drop_column(table.schema, ("m",))), new_name=names)
@@ -131,8 +133,9 @@ def test_ids_of_dropped_columns_are_not_given_again() -> None:
     assert changed_definition(again, again, new_name=names) is again
 
 
+@pytest.mark.requirements("COLMAP-5")
 def test_a_replaced_schema_keeps_the_ids_of_columns_that_stay() -> None:
-    """COLMAP-5: a column of another type is another column."""
+    """A column of another type is another column."""
     before = created(**{MODE: "name"})
     offered = StructType(
         (
@@ -154,16 +157,16 @@ def test_a_replaced_schema_keeps_the_ids_of_columns_that_stay() -> None:
     }
 
 
+@pytest.mark.requirements("COLMAP-4")
 def test_all_ids_used() -> None:
-    """COLMAP-4"""
     table = created(**{MODE: "name"}).with_properties(**{MAX_COLUMN_ID: str(2**31 - 1)})
     wanted = table.with_schema(add_column(table.schema, (), StructField("new", INTEGER)))
     with pytest.raises(IllegalCommitError, match="all 2147483647 column ids"):
         changed_definition(table, wanted, new_name=Names())
 
 
+@pytest.mark.requirements("ROWTRK-1", "ROWTRK-8", "ROWTRK-9")
 def test_row_tracking_names_its_columns_once() -> None:
-    """ROWTRK-1, ROWTRK-8, ROWTRK-9"""
     table = created(**{"delta.enableRowTracking": "true"})
     columns = row_id_columns(table.protocol, table.metadata, "t")
     assert (columns.row_id, columns.row_commit_version) == ("_row-id-col-1", "_row-commit-version-col-2")
@@ -180,14 +183,15 @@ def test_row_tracking_names_its_columns_once() -> None:
             changed_definition(table, wanted, new_name=Names())
 
 
+@pytest.mark.requirements("UP-RT-1")
 def test_row_tracking_cannot_be_enabled_while_it_is_suspended() -> None:
-    """UP-RT-1"""
     with pytest.raises(InvalidArgumentError, match="rowTrackingSuspended"):
         created(**{"delta.enableRowTracking": "true", "delta.rowTrackingSuspended": "true"})
 
 
+@pytest.mark.requirements("TF-11")
 def test_features_that_only_a_user_enables() -> None:
-    """TF-11: as delta-spark does."""
+    """As delta-spark does."""
     table = created()
     wanted = table.with_schema(add_column(table.schema, (), StructField("t", TIMESTAMP_NTZ)))
     after = changed_definition(table, wanted, new_name=Names())
@@ -202,8 +206,8 @@ def test_features_that_only_a_user_enables() -> None:
     assert "variantType" in (with_variant.protocol.reader_features or ())
 
 
+@pytest.mark.requirements("COLMAP-1", "COLMAP-2")
 def test_the_mode_of_a_definition_is_that_of_its_property() -> None:
-    """COLMAP-1, COLMAP-2"""
     assert plain(**{MODE: "id"}).mapping is ColumnMappingMode.ID
     with pytest.raises(InvalidArgumentError, match="columnMapping"):
         created(**{MODE: "both"})
@@ -212,9 +216,10 @@ def test_the_mode_of_a_definition_is_that_of_its_property() -> None:
 FEED = "delta.enableChangeDataFeed"
 
 
+@pytest.mark.requirements("CDF-9")
 @pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp", "_CHANGE_TYPE"])
 def test_a_table_with_a_change_feed_has_no_column_named_like_one_of_the_feed(name: str) -> None:
-    """CDF-9: neither when it is created nor later, as in delta-spark; a field of a struct may have the name."""
+    """Neither when it is created nor later, as in delta-spark; a field of a struct may have the name."""
     named = StructType((StructField("a", LONG), StructField(name, LONG)))
     inside = StructType((StructField("a", LONG), StructField("s", named)))
     with pytest.raises(InvalidArgumentError, match=f"cannot have the column '{name}'"):

@@ -24,6 +24,7 @@ SCHEMA = StructType(
 )
 
 
+@pytest.mark.requirements("CHK-5", "GEN-4")
 @pytest.mark.parametrize(
     ("text", "columns"),
     [
@@ -36,27 +37,27 @@ SCHEMA = StructType(
     ],
 )
 def test_columns_of_an_expression(text: str, columns: list[tuple[str, ...]]) -> None:
-    """CHK-5, GEN-4."""
     assert sorted(columns_of_expression(text)) == sorted(columns)
 
 
+@pytest.mark.requirements("CHK-5")
 def test_a_text_that_cannot_be_parsed_may_use_every_name() -> None:
-    """CHK-5: fails closed."""
+    """Fails closed."""
     assert ("odd",) in columns_of_expression("odd ~~~ ) name")
 
 
+@pytest.mark.requirements("CHK-5", "GEN-4")
 def test_parents_and_children_of_a_column_count_as_used() -> None:
-    """CHK-5, GEN-4."""
     assert uses_column("ST.a > 1", ("st",)) and uses_column("st IS NULL", ("st", "a"))
     assert not uses_column("st.a > 1", ("st", "b"))
     assert known_columns("ID > st.a AND arr[0].z > 1 AND missing = 1", SCHEMA) == (("Id",), ("st", "A"), ("arr",))
 
 
+@pytest.mark.requirements("GEN-4", "CHK-2")
 @pytest.mark.parametrize(
     "text", ["rand() < 2", "uuid() = s", "current_timestamp() > ts", "sum(x) > 1", "x IN (SELECT 1)"]
 )
 def test_an_expression_of_several_rows_or_moments_is_refused(text: str) -> None:
-    """GEN-4, CHK-2."""
     with pytest.raises(InvalidArgumentError) as caught:
         check_deterministic(text, what="a test")
     # Only conditions of reads and writes can be passed to Spark unchecked.
@@ -64,11 +65,12 @@ def test_an_expression_of_several_rows_or_moments_is_refused(text: str) -> None:
     assert str(caught.value).startswith("The expression ")
 
 
+@pytest.mark.requirements("CHK-2")
 @pytest.mark.parametrize(
     ("text", "bare"), [("x < now()", False), ("x < current_date", True), ("x < current_time(3)", False)]
 )
 def test_the_current_time_may_be_called_where_a_query_evaluates_it_once(text: str, bare: bool) -> None:
-    """CHK-2: with its brackets, without which delta-spark looks for a column."""
+    """With its brackets, without which delta-spark looks for a column."""
     check_deterministic(text, what="a test", allows_clock=True)
     with pytest.raises(InvalidArgumentError, match="rand"):
         check_deterministic(f"{text} AND rand() < 2", what="a test", allows_clock=True)
@@ -76,6 +78,6 @@ def test_the_current_time_may_be_called_where_a_query_evaluates_it_once(text: st
         check_clock_brackets(text, what="a test")
 
 
+@pytest.mark.requirements("CHK-2")
 def test_comments_are_removed() -> None:
-    """CHK-2."""
     assert checked_text("  a > 1 -- why\n AND /* b */ c ") == "a > 1 AND c"

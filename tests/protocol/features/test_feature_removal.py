@@ -21,6 +21,7 @@ def _table(*features: str, properties: dict[str, str] | None = None, **metadata:
     )
 
 
+@pytest.mark.requirements("TF-14")
 @pytest.mark.parametrize(
     ("feature", "unused", "used", "files", "message"),
     [
@@ -58,7 +59,6 @@ def _table(*features: str, properties: dict[str, str] | None = None, **metadata:
 def test_a_feature_that_the_table_uses_stays(
     feature: str, unused: TableDefinition, used: TableDefinition, files: FilesOfTable, message: str
 ) -> None:
-    """TF-14"""
     changed = without_feature(unused, feature, files).protocol
     assert not supports(changed, feature)
     needs_protection = FEATURES[feature].kind is FeatureKind.READER_WRITER
@@ -67,6 +67,7 @@ def test_a_feature_that_the_table_uses_stays(
         without_feature(used, feature, files)
 
 
+@pytest.mark.requirements("TF-14")
 @pytest.mark.parametrize(
     ("feature", "files", "message"),
     [
@@ -82,12 +83,12 @@ def test_a_feature_that_the_table_uses_stays(
     ],
 )
 def test_a_feature_that_files_or_domains_need_stays(feature: str, files: FilesOfTable, message: str) -> None:
-    """TF-14"""
     assert not supports(without_feature(_table(feature), feature, _FILES).protocol, feature)
     with pytest.raises(InvalidArgumentError, match=message):
         without_feature(_table(feature), feature, files)
 
 
+@pytest.mark.requirements("TF-11", "TF-14")
 @pytest.mark.parametrize(
     ("feature", "message"),
     [
@@ -100,7 +101,6 @@ def test_a_feature_that_files_or_domains_need_stays(feature: str, files: FilesOf
     ],
 )
 def test_other_features_stay(feature: str, message: str) -> None:
-    """TF-11, TF-14"""
     with pytest.raises(InvalidArgumentError, match=message):
         without_feature(_table("rowTracking", "timestampNtz", "v2Checkpoint"), feature, _NO_FILES)
 
@@ -123,8 +123,8 @@ def test_dropped_features_leave_nothing_in_the_metadata() -> None:
     assert [item.metadata for item in table.schema.fields] == [{}, {}]
 
 
+@pytest.mark.requirements("CM-1")
 def test_a_table_that_leaves_its_catalog_keeps_its_timestamps() -> None:
-    """CM-1"""
     left = without_catalog_managed(_table(properties={"io.unitycatalog.tableId": "x"}))
     assert left.metadata.configuration == {}
     listed = {

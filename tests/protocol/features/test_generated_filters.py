@@ -45,6 +45,7 @@ def derived(source: DataType, target: DataType, expression: str, condition: str)
     ]
 
 
+@pytest.mark.requirements("GEN-1")
 @pytest.mark.parametrize(
     ("source", "target", "expression", "condition", "expected"),
     [
@@ -75,17 +76,16 @@ def derived(source: DataType, target: DataType, expression: str, condition: str)
 def test_conditions_of_monotone_expressions(
     source: DataType, target: DataType, expression: str, condition: str, expected: list[tuple[str, Any]]
 ) -> None:
-    """GEN-1."""
     assert derived(source, target, expression, condition) == expected
 
 
+@pytest.mark.requirements("GEN-1")
 @pytest.mark.parametrize(
     ("condition", "has_null"),
     [("at = ''", True), ("at IN ('', 'x')", True), ("at <= 'x'", True), ("at < 'x'", True), ("at >= ''", True),
      ("at = 'x'", False), ("at >= 'x'", False), ("at IN ('x', 'y')", False)],
 )  # fmt: skip
 def test_the_empty_text_that_partitions_store_as_null_stays_within_bounds(condition: str, has_null: bool) -> None:
-    """GEN-1."""
     columns = schema(STRING, STRING, "substring(at, 1, 1)")
     first, *found = conjuncts(with_generated_filters(parse_predicate(condition, columns, zone=dt.UTC), columns))
     assert first == parse_predicate(condition, columns, zone=dt.UTC) and found
@@ -93,13 +93,14 @@ def test_the_empty_text_that_partitions_store_as_null_stays_within_bounds(condit
     assert all(isinstance(part, Comparison) for part in found) is not has_null
 
 
+@pytest.mark.requirements("GEN-1")
 @given(
     value=st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9990, 1, 1), timezones=st.just(dt.UTC)),
     bound=st.datetimes(dt.datetime(2, 1, 1), dt.datetime(9990, 1, 1), timezones=st.just(dt.UTC)),
     offset=st.integers(-18 * 60, 18 * 60),
 )
 def test_no_row_is_excluded_in_any_zone(value: dt.datetime, bound: dt.datetime, offset: int) -> None:
-    """GEN-1: the writer's session may have had any time zone."""
+    """The writer's session may have had any time zone."""
     local = value.astimezone(dt.timezone(dt.timedelta(minutes=offset)))
     columns = schema(TIMESTAMP, DATE, "CAST(at AS DATE)")
     for part in conjuncts(with_generated_filters(In("at", (value, bound)), columns)):

@@ -68,10 +68,11 @@ def _descriptor(data: bytes, *, offset: int | None = 1, cardinality: int | None 
     )
 
 
+@pytest.mark.requirements("DV-16", "DV-17", "DV-19")
 @_SETTINGS
 @given(_changed())
 def test_a_changed_bitmap_is_decoded_or_refused(pair: tuple[bytes, bytes]) -> None:
-    """DV-16, DV-17, DV-19: positions are within the declared containers, or the bitmap is refused."""
+    """Positions are within the declared containers, or the bitmap is refused."""
     _, changed = pair
     try:
         found = decode_bitmap(changed)
@@ -82,6 +83,7 @@ def test_a_changed_bitmap_is_decoded_or_refused(pair: tuple[bytes, bytes]) -> No
     assert not len(found) or found.max() < 2**63
 
 
+@pytest.mark.requirements("DV-19", "DV-20")
 @_SETTINGS
 @given(st.binary(max_size=200))
 @example(b"\xd1\xd39d" + struct.pack("<Q", 2**64 - 1))
@@ -90,7 +92,7 @@ def test_a_changed_bitmap_is_decoded_or_refused(pair: tuple[bytes, bytes]) -> No
 @example(b"d9\xd3\xd0" + b"\xff" * 8)
 @example(b"\xd0\xd39d" + b"\xff\xff\xff\x7f" + b"\x00" * 20)
 def test_any_bytes_are_a_bitmap_or_refused(data: bytes) -> None:
-    """DV-19, DV-20: the obsolete layouts too."""
+    """The obsolete layouts too."""
     for candidate in (data, b"\xd1\xd39d" + data, b"d9\xd3\xd0" + data, b"\xd0\xd39d" + data):
         try:
             decode_bitmap(candidate)
@@ -98,10 +100,11 @@ def test_any_bytes_are_a_bitmap_or_refused(data: bytes) -> None:
             continue
 
 
+@pytest.mark.requirements("DV-18", "DV-19")
 @_SETTINGS
 @given(_changed())
 def test_a_changed_vector_in_a_file_is_never_another_vector(pair: tuple[bytes, bytes]) -> None:
-    """DV-18, DV-19: size and checksum are compared."""
+    """Size and checksum are compared."""
     data, changed = pair
     content = _file([data]).replace(data, changed, 1)
     try:
@@ -110,12 +113,13 @@ def test_a_changed_vector_in_a_file_is_never_another_vector(pair: tuple[bytes, b
         assert changed != data
 
 
+@pytest.mark.requirements("DV-11", "DV-12", "DV-19")
 @_SETTINGS
 @given(st.binary(max_size=60), st.integers(-5, 200) | st.none(), st.integers(-5, 10**12), st.integers(-5, 10**12))
 def test_any_file_and_descriptor_is_a_vector_or_refused(
     content: bytes, offset: int | None, size: int, cardinality: int
 ) -> None:
-    """DV-11, DV-12, DV-19: numbers beyond the file, and negative ones."""
+    """Numbers beyond the file, and negative ones."""
     descriptor = DeletionVectorDescriptor(
         storage_type="u",
         path_or_inline_dv="^-aqEH.-t@S}K{vb[*k^",
@@ -131,10 +135,11 @@ def test_any_file_and_descriptor_is_a_vector_or_refused(
         assert len(found) == cardinality
 
 
+@pytest.mark.requirements("DV-10", "DV-12", "DV-14")
 @_SETTINGS
 @given(_changed(), st.text(max_size=30))
 def test_an_inline_vector_has_the_announced_rows_or_is_refused(pair: tuple[bytes, bytes], text: str) -> None:
-    """DV-10, DV-12, DV-14: there is no checksum; size and number of rows are compared."""
+    """There is no checksum; size and number of rows are compared."""
     data, changed = pair
     cardinality = len(decode_bitmap(data))
     for inline in (z85_encode(changed), text, z85_encode(data) + text):
@@ -147,13 +152,14 @@ def test_an_inline_vector_has_the_announced_rows_or_is_refused(pair: tuple[bytes
             continue
 
 
+@pytest.mark.requirements("DV-6", "DV-7", "DV-8", "DV-9")
 @_SETTINGS
 @given(st.sampled_from("uipx") | st.text(max_size=2), st.text(max_size=40))
 @example("p", "../../etc/passwd")
 @example("u", "../../../^-aqEH.-t@S}K{vb[*k^")
 @example("p", "file:///t/%zz")
 def test_any_name_is_a_location_or_refused(storage_type: str, text: str) -> None:
-    """DV-6, DV-7, DV-8, DV-9: and a relative one never leaves the table."""
+    """And a relative one never leaves the table."""
     descriptor = DeletionVectorDescriptor(
         storage_type=storage_type, path_or_inline_dv=text, size_in_bytes=1, cardinality=1
     )

@@ -100,8 +100,8 @@ def test_collections_are_found_at_every_level() -> None:
     assert [has_collections(schema_with(one)) for one in (LONG, ARRAY, MAP)] == [False, True, True]
 
 
+@pytest.mark.requirements("ICEV2-5")
 def test_elements_keys_and_values_get_ids_above_the_highest_and_keep_theirs() -> None:
-    """ICEV2-5."""
     nested = MapType(STRING, ArrayType(ArrayType(INTEGER)))
     known = {"col-m.key": 3}
     schema = StructType(

@@ -24,18 +24,19 @@ SMALL = st.integers(-1000, 1000)
 _IDENTITY = identity_metadata(Identity())
 
 
+@pytest.mark.requirements("IDENT-4", "IDENT-5")
 @given(start=SMALL, step=SMALL.filter(bool), mark=st.none() | SMALL)
 def test_the_next_value_is_the_first_of_the_sequence_beyond_the_mark(start: int, step: int, mark: int | None) -> None:
-    """IDENT-4, IDENT-5."""
     column = IdentityColumn(name="c", identity=Identity(start=start, step=step), high_water_mark=mark)
     members = [start + k * step for k in range(2100)]
     beyond = [each for each in members if mark is None or (each > mark if step > 0 else each < mark)]
     assert column.next_value == beyond[0]
 
 
+@pytest.mark.requirements("IDENT-6", "IDENT-8")
 @given(start=SMALL, step=SMALL.filter(bool), mark=st.none() | SMALL, value=SMALL)
 def test_the_mark_moves_only_in_the_direction_of_the_step(start: int, step: int, mark: int | None, value: int) -> None:
-    """IDENT-6, IDENT-8: later values lie beyond ``value``, whether or not it is a member of the sequence."""
+    """Later values lie beyond ``value``, whether or not it is a member of the sequence."""
     column = IdentityColumn(name="c", identity=Identity(start=start, step=step), high_water_mark=mark)
     moved = column.further(value)
     assert moved is None or mark is None or (moved > mark if step > 0 else moved < mark)
@@ -44,6 +45,7 @@ def test_the_mark_moves_only_in_the_direction_of_the_step(start: int, step: int,
     assert following > value if step > 0 else following < value
 
 
+@pytest.mark.requirements("IDENT-6", "IDENT-8")
 @pytest.mark.parametrize(
     ("step", "mark", "value", "expected"),
     [
@@ -55,13 +57,13 @@ def test_the_mark_moves_only_in_the_direction_of_the_step(start: int, step: int,
 def test_the_mark_is_the_furthest_member_of_the_sequence_from_5(
     step: int, mark: int | None, value: int, expected: int | None
 ) -> None:
-    """IDENT-6, IDENT-8: it does not move to a value that it has, or that the sequence has passed."""
+    """It does not move to a value that it has, or that the sequence has passed."""
     column = IdentityColumn(name="c", identity=Identity(start=5, step=step), high_water_mark=mark)
     assert column.further(value) == expected
 
 
+@pytest.mark.requirements("IDENT-2", "IDENT-7")
 def test_metadata_of_an_identity_column() -> None:
-    """IDENT-2, IDENT-7."""
     metadata = identity_metadata(Identity(start=5, step=2, always=False))
     assert metadata == {START: 5, "delta.identity.step": 2, "delta.identity.allowExplicitInsert": True}
     found = identity_column(StructField("c", LONG, True, {**metadata, HIGH_WATER_MARK: 9}))
@@ -81,6 +83,7 @@ def test_metadata_of_an_identity_column() -> None:
         _ = full.next_value
 
 
+@pytest.mark.requirements("IDENT-2")
 @pytest.mark.parametrize(
     ("schema", "partitions", "message"),
     [
@@ -101,7 +104,6 @@ def test_metadata_of_an_identity_column() -> None:
 def test_identity_columns_that_a_table_cannot_have_are_refused(
     schema: StructType, partitions: tuple[str, ...], message: str | None
 ) -> None:
-    """IDENT-2."""
     if message is None:
         check_identity_columns(schema, partitions)
         return
@@ -109,8 +111,8 @@ def test_identity_columns_that_a_table_cannot_have_are_refused(
         check_identity_columns(schema, partitions)
 
 
+@pytest.mark.requirements("IDENT-3")
 def test_only_columns_that_are_always_generated_take_no_values() -> None:
-    """IDENT-3."""
     schema = StructType(
         (
             StructField("Always", LONG, True, identity_metadata(Identity())),

@@ -13,18 +13,18 @@ from cm_delta_dagster.protocol.features.in_commit_timestamps import (
 )
 
 
+@pytest.mark.requirements("ICT-4")
 @pytest.mark.parametrize(
     ("now", "previous", "expected"), [(100, None, 100), (100, 50, 100), (100, 100, 101), (100, 5000, 5001)]
 )
 def test_the_next_timestamp_is_now_or_just_after_the_previous(now: int, previous: int | None, expected: int) -> None:
-    """ICT-4."""
     assert next_in_commit_timestamp(now, previous) == expected
 
 
+@pytest.mark.requirements("ICT-5")
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=2))
 def test_timestamps_increase_even_if_the_clock_goes_back(clock: list[int]) -> None:
-    """ICT-5."""
     times: list[int] = []
     for now in clock:
         times.append(next_in_commit_timestamp(now, times[-1] if times else None))
@@ -41,6 +41,7 @@ def _metadata(**configuration: str) -> Metadata:
     return Metadata(id="i", schema_string="{}", configuration={"other": "1", **configuration})
 
 
+@pytest.mark.requirements("ICT-6", "ICT-8", "ICT-13")
 @pytest.mark.parametrize(
     ("before", "after", "version", "expected"),
     [
@@ -56,7 +57,6 @@ def _metadata(**configuration: str) -> Metadata:
 def test_enablement_is_recorded_and_disablement_removes_the_record(
     before: dict[str, str], after: dict[str, str], version: int, expected: dict[str, str]
 ) -> None:
-    """ICT-6, ICT-8, ICT-13."""
     written = with_enablement(
         _metadata(**after), before=_metadata(**before), version=version, timestamp_ms=10 * version
     )

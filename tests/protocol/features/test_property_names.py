@@ -8,8 +8,8 @@ from cm_delta_dagster.protocol.features.protocol_evolution import requested_feat
 from cm_delta_dagster.protocol.features.table_properties import check_user_properties
 
 
+@pytest.mark.requirements("META-7")
 def test_known_keys_get_their_spelling_and_others_stay() -> None:
-    """META-7"""
     given = {"DELTA.APPENDONLY": "true", "My.Key": "1", "delta.Feature.x": "supported", "Delta.Constraints.C": "a > 0"}
     spelled = {
         "delta.appendOnly": "true",
@@ -21,14 +21,14 @@ def test_known_keys_get_their_spelling_and_others_stay() -> None:
     assert canonical_key("delta.unknownKey") == "delta.unknownKey"
 
 
+@pytest.mark.requirements("META-7")
 def test_an_internal_key_is_refused_in_any_case() -> None:
-    """META-7"""
     with pytest.raises(InvalidArgumentError, match="cannot be set"):
         check_user_properties(canonical_properties({"delta.columnmapping.MAXCOLUMNID": "9"}))
 
 
+@pytest.mark.requirements("TF-13")
 def test_features_are_requested_in_any_case() -> None:
-    """TF-13"""
     assert feature_named("ROWTRACKING") == "rowTracking"
     assert feature_named("inCommitTimestamps") == "inCommitTimestamp"
     assert requested_features({"delta.feature.deletionvectors": "enabled"}) == {"deletionVectors"}
@@ -36,6 +36,7 @@ def test_features_are_requested_in_any_case() -> None:
         requested_features({"delta.feature.nope": "supported"})
 
 
+@pytest.mark.requirements("TF-13")
 @pytest.mark.parametrize(
     ("reader", "writer", "features"),
     [
@@ -51,6 +52,5 @@ def test_features_are_requested_in_any_case() -> None:
     ],
 )
 def test_versions_of_the_protocol_request_their_features(reader: str | None, writer: str, features: set[str]) -> None:
-    """TF-13"""
     versions = {"delta.minReaderVersion": reader, "delta.minWriterVersion": writer}
     assert requested_features({key: value for key, value in versions.items() if value is not None}) == features

@@ -29,8 +29,8 @@ from cm_delta_dagster.remedies import SetClusteringColumns
 from tests.protocol.features.protocols import features, metadata, protocol
 
 
+@pytest.mark.requirements("CM-1", "CM-2", "TF-4", "TF-6")
 def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
-    """CM-1, CM-2, TF-4, TF-6."""
     new = catalog_managed_protocol(["timestampNtz", "domainMetadata", "deletionVectors", "v2Checkpoint"])
 
     check_protocol_shape(new, "t")
@@ -47,13 +47,14 @@ def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
     check_metadata_supported(new, table)
 
 
+@pytest.mark.requirements("TF-12")
 @pytest.mark.parametrize("feature", ["unheardOf"])
 def test_unsupported_features_cannot_be_added(feature: str) -> None:
-    """TF-12."""
     with pytest.raises(UnsupportedFeatureError, match=feature):
         catalog_managed_protocol([feature])
 
 
+@pytest.mark.requirements("TF-8", "TF-9", "TF-11")
 @pytest.mark.parametrize(
     ("before", "added", "readers", "writers"),
     [
@@ -87,7 +88,6 @@ def test_unsupported_features_cannot_be_added(feature: str) -> None:
 def test_an_upgrade_lists_everything_that_may_have_been_used(
     before: Protocol, added: list[str], readers: str, writers: str
 ) -> None:
-    """TF-8, TF-9, TF-11."""
     after = with_features(before, added)
 
     assert (after.min_reader_version, after.min_writer_version) == (3, 7)
@@ -95,8 +95,8 @@ def test_an_upgrade_lists_everything_that_may_have_been_used(
     assert set(after.writer_features or ()) == set(writers.split())
 
 
+@pytest.mark.requirements("TF-4", "TF-6")
 def test_writer_features_do_not_change_the_reader_version() -> None:
-    """TF-4, TF-6."""
     assert with_features(protocol(1, 1), ["domainMetadata"]) == protocol(1, 7, None, ("domainMetadata",))
 
 
@@ -108,12 +108,12 @@ old_protocols = st.sampled_from(
 )
 
 
+@pytest.mark.requirements("TF-4", "TF-11", "TF-14", "PROT-6")
 @settings(deadline=None)
 @given(old_protocols, st.sets(st.sampled_from(addable)), st.sets(st.sampled_from(addable)))
 def test_adding_features_gives_a_valid_protocol_and_drops_nothing(
     before: Protocol, first: set[str], second: set[str]
 ) -> None:
-    """TF-4, TF-11, TF-14, PROT-6."""
     after = with_features(with_features(before, first), second)
 
     check_protocol_shape(after, "t")
@@ -124,6 +124,7 @@ def test_adding_features_gives_a_valid_protocol_and_drops_nothing(
     assert with_features(after, first | second) == after
 
 
+@pytest.mark.requirements("TF-14", "PROT-6", "TF-4", "TF-5")
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
@@ -136,13 +137,12 @@ def test_adding_features_gives_a_valid_protocol_and_drops_nothing(
     ],
 )
 def test_a_protocol_that_drops_features_or_versions_is_refused(before: Protocol, after: Protocol, message: str) -> None:
-    """TF-14, PROT-6, TF-4, TF-5."""
     with pytest.raises(IllegalCommitError, match=message):
         check_protocol_change(before, after)
 
 
+@pytest.mark.requirements("NTZ-1", "TF-12")
 def test_a_zone_free_timestamp_needs_its_feature_at_any_depth() -> None:
-    """NTZ-1, TF-12."""
     inner = StructType((StructField("t", TIMESTAMP_NTZ),))
     table = metadata(data_type=ArrayType(inner))
 
@@ -152,8 +152,8 @@ def test_a_zone_free_timestamp_needs_its_feature_at_any_depth() -> None:
     check_metadata_supported(features("timestampNtz"), table)
 
 
+@pytest.mark.requirements("TF-11", "TF-12", "CM-2")
 def test_properties_need_their_features_and_what_those_require() -> None:
-    """TF-11, TF-12, CM-2."""
     none = StructType(())
 
     assert required_features(none, {}) == frozenset()
@@ -165,8 +165,8 @@ def test_properties_need_their_features_and_what_those_require() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.requirements("CM-2")
 def test_catalog_managed_tables_need_in_commit_timestamps() -> None:
-    """CM-2."""
     with pytest.raises(IllegalCommitError, match="in-commit timestamps"):
         check_metadata_supported(catalog_managed_protocol(), metadata())
     bare = features("catalogManaged", "vacuumProtocolCheck")
@@ -175,8 +175,8 @@ def test_catalog_managed_tables_need_in_commit_timestamps() -> None:
     check_metadata_supported(catalog_managed_protocol(), metadata(enableInCommitTimestamps="true"))
 
 
+@pytest.mark.requirements("TF-13")
 def test_features_are_requested_by_property() -> None:
-    """TF-13."""
     properties = {"delta.feature.timestampNtz": "supported", "delta.feature.inCommitTimestamps": "supported", "a": "b"}
 
     assert requested_features(properties) == {"timestampNtz", "inCommitTimestamp"}

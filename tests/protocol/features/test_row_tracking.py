@@ -50,12 +50,13 @@ def enabled(field: StructField = FIELD, **more: Any) -> Metadata:
     return metadata(field, **{ENABLED: "true", **NAMES, **more})
 
 
+@pytest.mark.requirements("ROWTRK-1", "ROWTRK-9", "ROWTRK-10")
 def test_an_enabled_table_has_columns_of_row_ids() -> None:
-    """ROWTRK-1, ROWTRK-9, ROWTRK-10."""
     columns = row_id_columns(TRACKED, enabled(), "t")
     assert columns == RowIdColumns(row_id="_row-id-col-1", row_commit_version="_row-commit-version-col-2")
 
 
+@pytest.mark.requirements("ROWTRK-1", "ROWTRK-16")
 @pytest.mark.parametrize(
     ("protocol", "properties", "supported"),
     [(TRACKED, NAMES, True), (TRACKED, {**NAMES, ENABLED: "false"}, True), (PLAIN, {**NAMES, ENABLED: "true"}, False)],
@@ -63,7 +64,6 @@ def test_an_enabled_table_has_columns_of_row_ids() -> None:
 def test_ids_are_not_offered_unless_they_are_stable(
     protocol: Protocol, properties: dict[str, str], supported: bool
 ) -> None:
-    """ROWTRK-1, ROWTRK-16."""
     table = metadata(**properties)
     assert is_supported(protocol) is supported
     assert not is_enabled(protocol, table)
@@ -71,14 +71,15 @@ def test_ids_are_not_offered_unless_they_are_stable(
         row_id_columns(protocol, table, "main.t")
 
 
+@pytest.mark.requirements("ROWTRK-8")
 @pytest.mark.parametrize("missing", sorted(NAMES))
 def test_an_enabled_table_without_a_column_name_is_damaged(missing: str) -> None:
-    """ROWTRK-8."""
     configuration = {key: value for key, value in {ENABLED: "true", **NAMES}.items() if key != missing}
     with pytest.raises(CorruptLogError, match=missing):
         row_id_columns(TRACKED, metadata(**configuration), "t")
 
 
+@pytest.mark.requirements("ROWTRK-9")
 @pytest.mark.parametrize(
     ("protocol", "table"),
     [
@@ -94,11 +95,11 @@ def test_an_enabled_table_without_a_column_name_is_damaged(missing: str) -> None
     ],
 )
 def test_a_hidden_column_with_the_name_of_another_is_damage(protocol: Protocol, table: Metadata) -> None:
-    """ROWTRK-9."""
     with pytest.raises(CorruptLogError, match="_row-id-col-1"):
         row_id_columns(protocol, table, "t")
 
 
+@pytest.mark.requirements("ROWTRK-7")
 @pytest.mark.parametrize(
     ("text", "mark"),
     [
@@ -109,13 +110,13 @@ def test_a_hidden_column_with_the_name_of_another_is_damage(protocol: Protocol, 
     ],
 )
 def test_the_high_water_mark_is_read_under_both_names(text: str, mark: int) -> None:
-    """ROWTRK-7."""
     assert high_water_mark({DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)}) == mark
 
 
+@pytest.mark.requirements("ROWTRK-7")
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"rowIdHighWaterMark":true}', '{"rowIdHighWaterMark":-2}'])
 def test_a_damaged_high_water_mark_is_not_guessed(text: str) -> None:
-    """ROWTRK-7: the ids of the files decide about the next ones."""
+    """The ids of the files decide about the next ones."""
     domains = {DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)}
     with pytest.raises(CorruptLogError, match="high-water mark"):
         high_water_mark(domains)
@@ -123,19 +124,19 @@ def test_a_damaged_high_water_mark_is_not_guessed(text: str) -> None:
     assert stated_high_water_mark(domains) is None
 
 
+@pytest.mark.requirements("ROWTRK-6")
 def test_the_high_water_mark_is_minus_one_before_the_first_id() -> None:
-    """ROWTRK-6."""
     assert high_water_mark({}) == -1
     removed = DomainMetadata(domain=DOMAIN, configuration="", removed=True)
     assert high_water_mark({DOMAIN: removed}) == -1
 
 
+@pytest.mark.requirements("ROWTRK-7")
 @pytest.mark.parametrize(
     "text", ["", "x", "[]", "{}", '{"rowIdHighWaterMark":"9"}', '{"rowIdHighWaterMark":true}', '{"highWaterMark":1.5}',
              '{"rowIdHighWaterMark":-2}', '{"rowIdHighWaterMark":9223372036854775808}', "[" * 100_000],
 )  # fmt: skip
 def test_a_domain_without_a_number_is_damage(text: str) -> None:
-    """ROWTRK-7."""
     with pytest.raises(CorruptLogError, match="high-water mark"):
         high_water_mark({DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)})
 
@@ -144,10 +145,10 @@ def _file(rows: int, **ids: int) -> AddFile:
     return add_file("f", stats=json.dumps({"numRecords": rows}), **ids)
 
 
+@pytest.mark.requirements("ROWTRK-2", "ROWTRK-3", "ROWTRK-4", "ROWTRK-6")
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=5))
 def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
-    """ROWTRK-2, ROWTRK-3, ROWTRK-4, ROWTRK-6."""
     mark, given_ids = -1, []
     for version, sizes in enumerate(commits):
         fresh = assign_row_ids([_file(rows) for rows in sizes], high_water_mark=mark, version=version)
@@ -162,6 +163,7 @@ def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
     assert high_water_mark({DOMAIN: high_water_mark_domain(mark)}) == mark
 
 
+@pytest.mark.requirements("ROWTRK-3")
 @pytest.mark.parametrize(
     ("ids", "rows", "highest"),
     [
@@ -174,22 +176,22 @@ def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
     ],
 )
 def test_the_highest_row_id_of_files(ids: list[int | None], rows: list[int | None], highest: int) -> None:
-    """ROWTRK-3: also of files that overlap, without a number of rows, and with damaged numbers."""
+    """Also of files that overlap, without a number of rows, and with damaged numbers."""
     assert highest_row_id(pa.array(ids, pa.int64()), pa.array(rows, pa.int64())) == highest
     chunks = pa.chunked_array([pa.array(ids[:1], pa.int64()), pa.array(ids[1:], pa.int64())])
     assert highest_row_id(chunks, pa.array(rows, pa.int64())) == highest
 
 
+@pytest.mark.requirements("ROWTRK-3")
 def test_ids_beyond_64_bits_are_refused() -> None:
-    """ROWTRK-3."""
     full = assign_row_ids([_file(2)], high_water_mark=2**63 - 3, version=1)
     assert full.high_water_mark == 2**63 - 1
     with pytest.raises(IllegalCommitError, match="64 bits"):
         assign_row_ids([_file(1)], high_water_mark=full.high_water_mark, version=2)
 
 
+@pytest.mark.requirements("ROWTRK-5")
 def test_a_file_that_is_committed_again_keeps_its_ids() -> None:
-    """ROWTRK-5."""
     old = _file(5, base_row_id=3, default_row_commit_version=1)
     fresh = assign_row_ids([old, _file(2)], high_water_mark=9, version=4)
     assert fresh.adds == (old, _file(2, base_row_id=10, default_row_commit_version=4))

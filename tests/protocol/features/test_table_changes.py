@@ -60,6 +60,7 @@ def table(**properties: str) -> TableDefinition:
 Change = Callable[[TableDefinition], TableDefinition]
 
 
+@pytest.mark.requirements("CHK-5", "COLMAP-14", "GEN-1")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -85,7 +86,6 @@ Change = Callable[[TableDefinition], TableDefinition]
     ],
 )
 def test_changes_that_something_else_forbids(change: Change, message: str) -> None:
-    """CHK-5, COLMAP-14, GEN-1"""
     with pytest.raises(InvalidArgumentError, match=message) as refusal:
         change(table(**MAPPED, **WIDENS))
     assert "Nothing was changed" in str(refusal.value)
@@ -119,8 +119,8 @@ def test_an_invariant_that_is_not_written_as_usual_is_taken_as_sql(text: str, is
         drop_column(changed, ("inv",))
 
 
+@pytest.mark.requirements("COLMAP-11", "COLMAP-12", "META-4")
 def test_what_nothing_uses_can_be_dropped_and_renamed() -> None:
-    """COLMAP-11, COLMAP-12, META-4"""
     before = table(**MAPPED, **{STATS_COLUMNS: "st.a,p, id,`src`"})
     after = rename_column(rename_column(before, ("P",), "part x"), ("st", "a"), "z")
     assert after.metadata.partition_columns == ("part x",)
@@ -132,8 +132,8 @@ def test_what_nothing_uses_can_be_dropped_and_renamed() -> None:
     assert STATS_COLUMNS not in only.metadata.configuration
 
 
+@pytest.mark.requirements("COLMAP-13")
 def test_without_mapping_columns_keep_their_names() -> None:
-    """COLMAP-13"""
     for change in (lambda t: rename_column(t, ("m",), "n"), lambda t: drop_column(t, ("m",))):
         with pytest.raises(InvalidArgumentError, match=r"Set the property delta\.columnMapping\.mode = 'name'"):
             change(table())
@@ -144,8 +144,9 @@ def test_without_mapping_columns_keep_their_names() -> None:
         rename_column(table(**MAPPED), ("m",), "__cm_delta_x")
 
 
+@pytest.mark.requirements("UP-TW-1", "UP-TW-2", "UP-TW-3", "UP-TW-4")
 def test_types_are_widened_and_the_change_is_recorded() -> None:
-    """UP-TW-1, UP-TW-2, UP-TW-3, UP-TW-4: the path names the part of an array or a map."""
+    """The path names the part of an array or a map."""
     with pytest.raises(InvalidArgumentError, match=r"does not have delta\.enableTypeWidening = true"):
         change_type(table(), ("p",), parse_column_type("int"))
     after = table(**WIDENS)
@@ -172,9 +173,10 @@ def test_types_are_widened_and_the_change_is_recorded() -> None:
     ]
 
 
+@pytest.mark.requirements("UP-TW-3")
 @pytest.mark.parametrize(("name", "message"), [("id", "constraint 'ck'"), ("src", "generated column 'g'"), ("p", "")])
 def test_a_write_does_not_widen_a_column_that_an_expression_uses(name: str, message: str) -> None:
-    """UP-TW-3: as an alteration."""
+    """As an alteration."""
     before = table(**WIDENS)
     fields = [replace(item, type=LONG) if item.name == name else item for item in before.schema.fields]
     after = with_type_changes(before.schema, StructType(tuple(fields)))
@@ -188,19 +190,20 @@ def test_a_write_does_not_widen_a_column_that_an_expression_uses(name: str, mess
         check_widened_columns(before, after)
 
 
+@pytest.mark.requirements("UP-TW-3")
 @pytest.mark.parametrize(
     ("name", "wanted", "message"), [("g", "bigint", "a generated"), ("number", "decimal(22,1)", "an identity")]
 )
 def test_a_write_does_not_widen_a_column_that_the_table_computes(name: str, wanted: str, message: str) -> None:
-    """UP-TW-3: its type would no longer be that of its expression, or one that can be numbered."""
+    """Its type would no longer be that of its expression, or one that can be numbered."""
     before, wider = table(**WIDENS), parse_column_type(wanted).type
     fields = [replace(item, type=wider) if item.name == name else item for item in before.schema.fields]
     with pytest.raises(InvalidArgumentError, match=f"'{name}' cannot change.*{message} column.*cast the values"):
         check_widened_columns(before, with_type_changes(before.schema, StructType(tuple(fields))))
 
 
+@pytest.mark.requirements("UP-TW-6")
 def test_iceberg_compatibility_permits_only_the_changes_of_iceberg() -> None:
-    """UP-TW-6"""
     iceberg = table(**WIDENS, **{"delta.enableIcebergCompatV2": "true"})
     assert change_type(iceberg, ("m", "key"), parse_column_type("bigint"))
     for path, wanted in (("m.key", "double"), ("m.key", "decimal(12,0)"), ("d", "timestamp_ntz")):
@@ -208,8 +211,9 @@ def test_iceberg_compatibility_permits_only_the_changes_of_iceberg() -> None:
             change_type(iceberg, tuple(path.split(".")), parse_column_type(wanted))
 
 
+@pytest.mark.requirements("UP-VOID-1")
 def test_void_becomes_any_type_and_a_declared_length_may_grow() -> None:
-    """UP-VOID-1: neither needs type widening, neither is recorded."""
+    """Neither needs type widening, neither is recorded."""
     after = change_type(table(), ("nothing",), parse_column_type("int")).schema.field("nothing")
     assert after == StructField("nothing", INTEGER)
     longer = change_type(table(), ("name",), parse_column_type("varchar(6)")).schema.field("name")
@@ -238,8 +242,8 @@ def test_a_declared_length_inside_an_array_or_a_map_does_not_change(new: str) ->
     assert change_type(free, ("texts", "element"), parse_column_type("string")) == free
 
 
+@pytest.mark.requirements("META-6")
 def test_not_null_of_a_table_without_rows() -> None:
-    """META-6"""
     after = set_not_null(table(), ("st", "a"), has_rows=False)
     struct = after.schema.fields[2].type
     assert isinstance(struct, StructType)

@@ -45,15 +45,16 @@ SUPPORTED_READER_FEATURES = frozenset(
 SUPPORTED_WRITER_FEATURES = frozenset(item.name for item in FEATURES.values() if item.write is Support.FULL)
 
 
+@pytest.mark.requirements("TF-1", "UP-TW-1")
 @pytest.mark.parametrize("name", WRITER_ONLY + READER_WRITER)
 def test_every_feature_of_the_protocol_is_known_with_its_kind(name: str) -> None:
-    """TF-1, UP-TW-1: readers must support ``typeWidening`` too."""
+    """Readers must support ``typeWidening`` too."""
     expected = FeatureKind.WRITER if name in WRITER_ONLY else FeatureKind.READER_WRITER
     assert FEATURES[name].kind is expected
 
 
+@pytest.mark.requirements("TF-1", "PROT-4", "PROT-5", "VPC-1")
 def test_the_fully_supported_features_are_listed() -> None:
-    """TF-1, PROT-4, PROT-5, VPC-1."""
     assert {
         "columnMapping",
         "deletionVectors",
@@ -75,6 +76,7 @@ def test_the_fully_supported_features_are_listed() -> None:
     assert {"icebergCompatV1", "icebergCompatV2"} <= SUPPORTED_WRITER_FEATURES
 
 
+@pytest.mark.requirements("TF-2")
 @pytest.mark.parametrize(
     ("reader", "writer", "implied"),
     [
@@ -87,12 +89,11 @@ def test_the_fully_supported_features_are_listed() -> None:
     ],
 )
 def test_old_versions_imply_their_features(reader: int, writer: int, implied: str) -> None:
-    """TF-2."""
     assert writer_features(protocol(reader, writer)) == frozenset(implied.split())
 
 
+@pytest.mark.requirements("TF-3", "CDF-1")
 def test_a_feature_that_is_not_listed_is_off_at_writer_7() -> None:
-    """TF-3, CDF-1."""
     table = metadata(enableChangeDataFeed="true")
 
     assert not is_active("changeDataFeed", protocol(1, 7, None, ()), table)
@@ -101,8 +102,8 @@ def test_a_feature_that_is_not_listed_is_off_at_writer_7() -> None:
     check_writable(protocol(1, 7, None, ()), "t")
 
 
+@pytest.mark.requirements("TF-10")
 def test_a_listed_feature_need_not_be_active() -> None:
-    """TF-10."""
     listed = features("appendOnly", "domainMetadata")
 
     assert supports(listed, "appendOnly")
@@ -111,8 +112,8 @@ def test_a_listed_feature_need_not_be_active() -> None:
     assert is_active("domainMetadata", listed, metadata())
 
 
+@pytest.mark.requirements("ICT-2", "X1")
 def test_both_spellings_of_in_commit_timestamps_are_one_feature() -> None:
-    """ICT-2, ruling X1."""
     plural = protocol(1, 7, None, ("inCommitTimestamps",))
 
     assert supports(plural, "inCommitTimestamp")
@@ -120,6 +121,7 @@ def test_both_spellings_of_in_commit_timestamps_are_one_feature() -> None:
     check_writable(plural, "t")
 
 
+@pytest.mark.requirements("PROT-1", "PROT-6", "TF-5", "TF-6", "CM-1")
 @pytest.mark.parametrize(
     "broken",
     [
@@ -141,25 +143,26 @@ def test_both_spellings_of_in_commit_timestamps_are_one_feature() -> None:
     ],
 )
 def test_a_contradictory_protocol_is_damage(broken: Protocol) -> None:
-    """PROT-1, PROT-6, TF-5, TF-6, CM-1: ``catalogManaged`` in one list only is refused, not read without the catalog."""
+    """``catalogManaged`` in one list only is refused, not read without the catalog."""
     for check in (check_protocol_shape, check_readable, check_writable):
         with pytest.raises(CorruptLogError, match="not valid"):
             check(broken, "t")
 
 
+@pytest.mark.requirements("PROT-1", "TF-6", "TF-7")
 @pytest.mark.parametrize(
     "right", [protocol(1, 1), protocol(2, 5), protocol(1, 7, None, ()), protocol(2, 7, None, ("columnMapping",)),
               protocol(3, 7, (), ()), protocol(3, 7, (), ("appendOnly",)),
               protocol(3, 7, (), ("columnMapping",)), protocol(3, 7, ("deletionVectors",), ("columnMapping", "deletionVectors"))],
 )  # fmt: skip
 def test_the_allowed_shapes_pass(right: Protocol) -> None:
-    """PROT-1, TF-6, TF-7."""
     check_protocol_shape(right, "t")
 
 
+@pytest.mark.requirements("TF-1", "TF-4")
 @pytest.mark.parametrize("name", sorted(SUPPORTED_READER_FEATURES - {"catalogManaged", "columnMapping"}))
 def test_a_feature_only_in_the_list_of_writers_is_read_but_not_written(name: str) -> None:
-    """TF-1, TF-4: a feature is supported when its name is in either list, but belongs in both."""
+    """A feature is supported when its name is in either list, but belongs in both."""
     listed = protocol(3, 7, (), (name,))
 
     check_readable(listed, "t")
@@ -170,8 +173,8 @@ def test_a_feature_only_in_the_list_of_writers_is_read_but_not_written(name: str
         check_writable(listed, "my table")
 
 
+@pytest.mark.requirements("TF-6", "PROT-1")
 def test_lists_of_features_are_present_exactly_at_the_versions_that_have_them() -> None:
-    """TF-6, PROT-1."""
     for valid in (
         protocol(1, 2),
         protocol(2, 6),
@@ -191,13 +194,14 @@ def test_lists_of_features_are_present_exactly_at_the_versions_that_have_them() 
             check_protocol_shape(broken, "t")
 
 
+@pytest.mark.requirements("COLMAP-2")
 def test_column_mapping_only_in_the_list_of_writers_is_written_too() -> None:
-    """COLMAP-2: delta-spark 3.1 wrote such tables."""
+    """Delta-spark 3.1 wrote such tables."""
     check_writable(protocol(3, 7, (), ("columnMapping",)), "t")
 
 
+@pytest.mark.requirements("PROT-3")
 def test_higher_versions_require_an_upgrade() -> None:
-    """PROT-3."""
     with pytest.raises(UnsupportedFeatureError, match=r"reader version 4.*Upgrade"):
         check_readable(protocol(4, 8), "t")
     check_readable(protocol(1, 8), "t")
@@ -205,8 +209,8 @@ def test_higher_versions_require_an_upgrade() -> None:
         check_writable(protocol(1, 8), "t")
 
 
+@pytest.mark.requirements("PROT-4", "PROT-5")
 def test_unknown_reader_features_stop_reading_by_name() -> None:
-    """PROT-4, PROT-5."""
     strange = protocol(3, 7, ("zz", "aa", "deletionVectors"), ("zz", "aa", "deletionVectors"))
 
     for check in (check_readable, check_writable):
@@ -214,8 +218,8 @@ def test_unknown_reader_features_stop_reading_by_name() -> None:
             check(strange, "my table")
 
 
+@pytest.mark.requirements("PROT-5")
 def test_unknown_writer_features_stop_only_writing() -> None:
-    """PROT-5."""
     strange = protocol(3, 7, (), ("zz",))
 
     check_readable(strange, "t")
@@ -223,6 +227,7 @@ def test_unknown_writer_features_stop_only_writing() -> None:
         check_writable(strange, "t")
 
 
+@pytest.mark.requirements("TF-10", "PROT-5")
 @pytest.mark.parametrize(
     ("feature", "used"),
     [
@@ -237,14 +242,13 @@ def test_unknown_writer_features_stop_only_writing() -> None:
     ],
 )
 def test_features_whose_rules_the_write_follows_are_writable(feature: str, used: Metadata) -> None:
-    """TF-10, PROT-5."""
     check_writable(features(feature), "t")
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
+@pytest.mark.requirements("PROT-5")
 @pytest.mark.parametrize("feature", ["unheardOf"])
 def test_unknown_features_of_writers_refuse_writing_but_not_reading(feature: str) -> None:
-    """PROT-5."""
     listed = protocol(1, 7, None, (feature, "domainMetadata"))
 
     check_readable(listed, "t")
@@ -252,21 +256,23 @@ def test_unknown_features_of_writers_refuse_writing_but_not_reading(feature: str
         check_writable(listed, "t")
 
 
+@pytest.mark.requirements("PROT-7")
 def test_tables_are_checked_without_their_metadata() -> None:
-    """PROT-7."""
     check_writable(features("icebergCompatV2"), "t")
     check_readable(protocol(2, 5), "t")
     check_writable(features("invariants"), "t")
 
 
+@pytest.mark.requirements("UP-TW-1", "TF-1")
 def test_a_feature_with_two_names_is_required_by_the_name_of_the_protocol_text() -> None:
-    """UP-TW-1, TF-1: a table that lists the other name needs no second one."""
+    """A table that lists the other name needs no second one."""
     used = metadata(enableTypeWidening="true")
     assert required_features(parse_schema(used.schema_string), used.configuration) == {"typeWidening"}
     check_metadata_supported(features("typeWidening-preview"), used)
     assert listed_by_other_name(features("typeWidening-preview")) == {"typeWidening"}
 
 
+@pytest.mark.requirements("CM-1")
 @pytest.mark.parametrize(
     "other",
     [
@@ -278,11 +284,10 @@ def test_a_feature_with_two_names_is_required_by_the_name_of_the_protocol_text()
     ],
 )
 def test_a_table_is_catalog_managed_only_with_the_feature_in_both_lists(other: Protocol) -> None:
-    """CM-1."""
     assert not is_catalog_managed(other)
 
 
+@pytest.mark.requirements("TF-1")
 def test_feature_names_are_case_sensitive() -> None:
-    """TF-1."""
     for name, change in itertools.product(("appendOnly", "deletionVectors"), (str.lower, str.upper)):
         assert not supports(features("appendOnly", "deletionVectors"), change(name))

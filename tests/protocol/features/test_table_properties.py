@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
 DAY = 86_400_000
 
 
+@pytest.mark.requirements("CLEAN-1", "VAC-1")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -32,16 +33,15 @@ DAY = 86_400_000
     ],
 )
 def test_intervals_are_read_in_milliseconds(text: str, expected: int) -> None:
-    """CLEAN-1, VAC-1."""
     assert parse_interval_ms(text) == expected
 
 
+@pytest.mark.requirements("CLEAN-1")
 @pytest.mark.parametrize(
     "text",
     ["", "interval", "30", "interval 1 month", "interval 2 years", "interval -1 days", "interval 1.5 days", "days 3"],
 )
 def test_intervals_without_a_fixed_length_are_refused(text: str) -> None:
-    """CLEAN-1."""
     with pytest.raises(InvalidArgumentError, match="interval"):
         parse_interval_ms(text)
 
@@ -56,15 +56,15 @@ _UNITS = [
 ]
 
 
+@pytest.mark.requirements("CLEAN-1")
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from(_UNITS), st.booleans())
 def test_any_number_of_a_unit_is_that_many_times_its_length(n: int, unit: tuple[str, int], plural: bool) -> None:
-    """CLEAN-1."""
     assert parse_interval_ms(f"interval {n} {unit[0]}{'s' if plural else ''}") == n * unit[1]
 
 
+@pytest.mark.requirements("CKPT-15", "CLEAN-1", "VAC-1", "STATS-8", "OCC-14", "CKPT-10", "X17", "UP-TP-1")
 def test_an_empty_configuration_has_the_documented_defaults() -> None:
-    """CKPT-15, CLEAN-1, VAC-1, STATS-8, OCC-14, CKPT-10, ruling X17, UP-TP-1."""
     properties = TableProperties({})
 
     assert not properties.append_only
@@ -84,19 +84,19 @@ def test_an_empty_configuration_has_the_documented_defaults() -> None:
     assert properties.checkpoints_protected_before == 0
 
 
+@pytest.mark.requirements("META-5")
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("TRUE", True), ("false", False), ("yes", False)])
 def test_booleans_are_compared_with_true_ignoring_case(value: str, expected: bool) -> None:
-    """META-5."""
     assert TableProperties({"delta.appendOnly": value}).append_only is expected
 
 
+@pytest.mark.requirements("APPEND-1", "X8")
 def test_the_key_without_prefix_has_no_effect() -> None:
-    """APPEND-1, ruling X8."""
     assert not TableProperties({"appendOnly": "true"}).append_only
 
 
+@pytest.mark.requirements("ICT-10", "CKPT-15", "UP-TP-1", "OCC-14")
 def test_set_values_are_read() -> None:
-    """ICT-10, CKPT-15, UP-TP-1, OCC-14."""
     properties = TableProperties(
         {
             "delta.checkpointInterval": "3",
@@ -128,8 +128,8 @@ def test_sizes_are_read_in_binary_units(text: str, expected: int) -> None:
     assert TableProperties({"delta.targetFileSize": text}).target_file_size == expected
 
 
+@pytest.mark.requirements("META-5")
 def test_an_invalid_value_is_reported_with_its_key_when_it_is_read() -> None:
-    """META-5."""
     properties = TableProperties({"delta.checkpointInterval": "0", "delta.logRetentionDuration": "later"})
 
     with pytest.raises(InvalidArgumentError, match=r"delta\.checkpointInterval"):
@@ -138,8 +138,8 @@ def test_an_invalid_value_is_reported_with_its_key_when_it_is_read() -> None:
         _ = properties.log_retention_ms
 
 
+@pytest.mark.requirements("CM-2", "META-7")
 def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
-    """CM-2, META-7."""
     properties = TableProperties({**default_properties(), **required_properties("the-id")})
 
     assert properties.table_id == "the-id"
@@ -150,6 +150,7 @@ def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
     assert properties.write_stats_as_struct
 
 
+@pytest.mark.requirements("META-7", "CM-2", "TF-13", "UP-TP-2")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -181,13 +182,12 @@ def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
     ],
 )
 def test_properties_that_users_may_not_set_are_refused_by_key(key: str, value: str) -> None:
-    """META-7, CM-2, TF-13, UP-TP-2."""
     with pytest.raises(InvalidArgumentError, match=key):
         check_user_properties({key: value})
 
 
+@pytest.mark.requirements("META-7", "TF-13")
 def test_properties_that_users_may_set_are_accepted() -> None:
-    """META-7, TF-13."""
     check_user_properties(
         {
             "my.own": "anything",
@@ -204,19 +204,20 @@ def test_properties_that_users_may_set_are_accepted() -> None:
     )
 
 
+@pytest.mark.requirements("META-5")
 def test_values_that_are_not_strings_are_refused() -> None:
-    """META-5."""
     with pytest.raises(InvalidArgumentError, match="strings"):
         check_user_properties({"a": 1})
 
 
+@pytest.mark.requirements("TF-13")
 def test_properties_that_request_features_are_not_stored() -> None:
-    """TF-13."""
     given_properties = {"a": "1", "delta.feature.timestampNtz": "supported", "delta.minReaderVersion": "3"}
 
     assert stored_properties(given_properties) == {"a": "1"}
 
 
+@pytest.mark.requirements("META-7", "CM-2")
 @pytest.mark.parametrize(
     "key",
     [
@@ -231,11 +232,11 @@ def test_properties_that_request_features_are_not_stored() -> None:
     ],
 )
 def test_properties_that_the_client_or_the_catalog_maintains_cannot_be_removed(key: str) -> None:
-    """META-7, CM-2."""
     with pytest.raises(InvalidArgumentError, match=f"'{key}'.* cannot be removed"):
         check_removable_properties(["delta.appendOnly", key])
 
 
+@pytest.mark.requirements("UP-RT-1")
 def test_other_properties_can_be_removed() -> None:
-    """UP-RT-1: a suspension of row tracking ends when its property is removed."""
+    """A suspension of row tracking ends when its property is removed."""
     check_removable_properties(["delta.appendOnly", "mine", "delta.rowTrackingSuspended", "delta.constraints.c"])

@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 
+@pytest.mark.requirements("UP-TW-2")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -45,10 +46,10 @@ from cm_delta_dagster.protocol.schema.types import (
     ],
 )
 def test_every_change_of_the_protocol_is_known(before: str, after: str) -> None:
-    """UP-TW-2."""
     assert is_widening(before, after)
 
 
+@pytest.mark.requirements("UP-TW-2", "UP-TW-5")
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -67,7 +68,6 @@ def test_every_change_of_the_protocol_is_known(before: str, after: str) -> None:
     ],
 )
 def test_other_changes_are_unknown(before: str, after: str) -> None:
-    """UP-TW-2, UP-TW-5."""
     assert not is_widening(before, after)
 
 
@@ -76,8 +76,9 @@ def _changed(changes: object) -> StructType:
     return StructType((StructField("l", ArrayType(inner)),))
 
 
+@pytest.mark.requirements("UP-TW-5")
 def test_changes_are_checked_at_every_level() -> None:
-    """UP-TW-5: all changes of a field, one after the other, and those inside of lists and maps."""
+    """All changes of a field, one after the other, and those inside of lists and maps."""
     good = {"fromType": "byte", "toType": "short"}
     check_type_changes(_changed([good, {"fromType": "short", "toType": "long", "fieldPath": "element"}]))
     with pytest.raises(UnsupportedFeatureError, match=r"'l\.element\.x' was changed from string to long"):
@@ -97,6 +98,7 @@ _DECIMALS = tuple(
 _ALL: tuple[DataType, ...] = (*(PrimitiveType(name) for name in _KINDS), *_DECIMALS)
 
 
+@pytest.mark.requirements("UP-TW-2")
 @pytest.mark.parametrize(
     ("before", "after", "is_wider"),
     [
@@ -112,10 +114,10 @@ _ALL: tuple[DataType, ...] = (*(PrimitiveType(name) for name in _KINDS), *_DECIM
     ],
 )
 def test_a_decimal_holds_all_digits_of_what_it_replaces(before: DataType, after: DataType, is_wider: bool) -> None:
-    """UP-TW-2."""
     assert may_widen(before, after) is is_wider
 
 
+@pytest.mark.requirements("UP-TW-6")
 @pytest.mark.parametrize(
     ("before", "after", "is_known"),
     [
@@ -129,12 +131,12 @@ def test_a_decimal_holds_all_digits_of_what_it_replaces(before: DataType, after:
     ],
 )
 def test_iceberg_has_fewer_changes(before: DataType, after: DataType, is_known: bool) -> None:
-    """UP-TW-6."""
     assert iceberg_reads(before, after) is is_known
 
 
+@pytest.mark.requirements("UP-TW-2", "UP-TW-5")
 def test_every_change_that_is_made_can_be_read() -> None:
-    """UP-TW-2, UP-TW-5: and a write may change what a user may change."""
+    """And a write may change what a user may change."""
     pairs = [(before, after) for before in _ALL for after in _ALL]
     made = {(_name(before), _name(after)) for before, after in pairs if may_widen(before, after)}
     writes = widening_in_writes(TableProperties({"delta.enableTypeWidening": "true"}))
@@ -161,8 +163,8 @@ def _name(data_type: DataType) -> str:
     return data_type.name if isinstance(data_type, PrimitiveType) else data_type_text(data_type)
 
 
+@pytest.mark.requirements("UP-TW-1", "SCHEVO-4")
 def test_writes_widen_only_where_the_property_allows_it() -> None:
-    """UP-TW-1, SCHEVO-4"""
     on = {"delta.enableTypeWidening": "TRUE"}
     small, wide = DecimalType(5, 2), DecimalType(9, 4)
     assert not widening_in_writes(TableProperties({}))(small, wide)

@@ -32,8 +32,8 @@ def _vector(positions: BitMap64) -> DeletionVectorDescriptor:
     return pack_vectors([positions], file_id=_ID).descriptors[0]
 
 
+@pytest.mark.requirements("DV-10", "DV-11", "DV-12", "DV-18")
 def test_vectors_of_a_commit_share_a_file_and_small_ones_are_inline() -> None:
-    """DV-10, DV-11, DV-12, DV-18."""
     packed = pack_vectors([_SMALL, _LARGE, _LARGE | BitMap64([2**40])], file_id=_ID)
     small, *stored = packed.descriptors
     assert (small.storage_type, small.offset, decode_inline(small)) == ("i", None, _SMALL)
@@ -49,8 +49,9 @@ def test_without_large_vectors_there_is_no_file() -> None:
     assert all(vector.size_in_bytes <= MAX_INLINE_BYTES for vector in packed.descriptors)
 
 
+@pytest.mark.requirements("DV-16")
 def test_consecutive_rows_take_no_space_each() -> None:
-    """DV-16: a run is stored as its first position and its length."""
+    """A run is stored as its first position and its length."""
     positions = BitMap64()
     for position in range(5, 3000):
         positions.add(position)  # Found row by row.
@@ -58,14 +59,15 @@ def test_consecutive_rows_take_no_space_each() -> None:
     assert packed.name is None and decode_inline(packed.descriptors[0]) == BitMap64(range(5, 3000))
 
 
+@pytest.mark.requirements("DV-25")
 def test_an_empty_vector_is_refused() -> None:
-    """DV-25."""
     with pytest.raises(IllegalCommitError, match="empty"):
         pack_vectors([BitMap64()], file_id=_ID)
 
 
+@pytest.mark.requirements("DV-21", "DV-24")
 def test_the_bounds_of_a_file_with_a_vector_are_not_tight_and_all_else_stays() -> None:
-    """DV-21, DV-24: decimals keep their digits."""
+    """Decimals keep their digits."""
     stats = '{"numRecords":9,"tightBounds":true,"minValues":{"d":1.2345678901234567890123,"t":"#1.5#"},"x":-1E-30}'
     added = with_vector(_file(stats), _vector(_SMALL), _SMALL)
     assert added.stats == stats.replace('"tightBounds":true', '"tightBounds":false')
@@ -77,15 +79,15 @@ def test_the_bounds_of_a_file_with_a_vector_are_not_tight_and_all_else_stays() -
     }
 
 
+@pytest.mark.requirements("DV-21")
 @pytest.mark.parametrize("stats", [None, "", "{}", "[]", '{"numRecords":null}', '{"numRecords":true}', "{"])
 def test_a_file_without_a_row_count_gets_no_vector(stats: str | None) -> None:
-    """DV-21."""
     assert physical_rows(stats) is None
     with pytest.raises(IllegalCommitError, match="how many rows"):
         with_vector(_file(stats), _vector(_SMALL), _SMALL)
 
 
+@pytest.mark.requirements("DV-27")
 def test_a_position_beyond_the_last_row_is_an_error() -> None:
-    """DV-27."""
     with pytest.raises(CorruptLogError, match="has 8 rows"):
         with_vector(_file('{"numRecords":8}'), _vector(_SMALL), _SMALL)

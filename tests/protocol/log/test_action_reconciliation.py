@@ -66,6 +66,7 @@ def _comparable(state: TableState) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.requirements("REC-5", "REC-6", "REC-8", "REC-9", "REC-10", "REC-14")
 @pytest.mark.parametrize(
     ("commits", "live", "dead"),
     [
@@ -89,38 +90,38 @@ def _comparable(state: TableState) -> tuple[object, ...]:
 def test_the_newest_action_for_a_logical_file_decides(
     commits: list[list[Action]], live: set[tuple[str, str | None]], dead: set[tuple[str, str | None]]
 ) -> None:
-    """REC-5, REC-6, REC-8, REC-9, REC-10, REC-14."""
     state = _state(*commits)
     assert (_live(state), _dead(state)) == (live, dead)
 
 
+@pytest.mark.requirements("REC-5")
 def test_the_key_of_a_file_without_a_vector_ignores_other_files() -> None:
-    """REC-5: one commit has files with deletion vectors, the other has none."""
+    """One commit has files with deletion vectors, the other has none."""
     assert _live(_state([_add("a"), _add("b", "v")], [_remove("a")])) == {("b", "v")}
     assert _live(_state([_add("a"), _add("b")], [_remove("a"), _remove("b"), _add("b", "v")])) == {("b", "v")}
 
 
+@pytest.mark.requirements("REC-8", "FILE-4")
 def test_a_repeated_add_replaces_all_fields_of_the_file() -> None:
-    """REC-8, FILE-4."""
     (add,) = table_to_adds(_state([_add("a", size=1, stats="{}")], [_add("a", size=2)]).files.adds)
     assert (add.size, add.stats) == (2, None)
 
 
+@pytest.mark.requirements("REC-2")
 def test_the_newest_metadata_replaces_all_fields() -> None:
-    """REC-2."""
     newer = Metadata(id="i", schema_string="{}", configuration={"b": "2"})
     assert _state([newer]).metadata == newer
 
 
+@pytest.mark.requirements("REC-3", "TXN-2", "TXN-3")
 def test_the_newest_transaction_wins_even_with_a_smaller_version() -> None:
-    """REC-3, TXN-2, TXN-3."""
     state = _state([SetTransaction(app_id="a", version=9)], [SetTransaction(app_id="a", version=1)])
     assert state.transactions["a"].version == 1
     assert "b" not in state.transactions
 
 
+@pytest.mark.requirements("REC-4", "DOM-6")
 def test_a_removed_domain_can_be_added_again() -> None:
-    """REC-4, DOM-6."""
     first, gone = (
         DomainMetadata(domain="u.x", configuration="1"),
         DomainMetadata(domain="u.x", configuration="1", removed=True),
@@ -130,21 +131,22 @@ def test_a_removed_domain_can_be_added_again() -> None:
     assert _state([first], [gone], [first]).domains["u.x"] == first
 
 
+@pytest.mark.requirements("REC-11")
 def test_cdc_and_commit_info_are_not_part_of_the_state() -> None:
-    """REC-11."""
     cdc = AddCdcFile(path="_change_data/c", partition_values={}, size=1)
     assert _live(_state([CommitInfo(operation="WRITE"), cdc, _add("a")])) == {("a", None)}
 
 
+@pytest.mark.requirements("REC-1", "LOG-7")
 @pytest.mark.parametrize("kept", [(_PROTOCOL,), (_METADATA,), ()])
 def test_a_log_without_protocol_or_metadata_is_corrupt(kept: tuple[Action, ...]) -> None:
-    """REC-1, LOG-7."""
     with pytest.raises(CorruptLogError):
         replay(None, _commits(kept), location=_LOCATION)
 
 
+@pytest.mark.requirements("LOG-19")
 def test_an_append_does_not_modify_the_older_state() -> None:
-    """LOG-19: files are reconciled on first access, and the older state does not change."""
+    """Files are reconciled on first access, and the older state does not change."""
     base = _state([_add("a")])
     newer = replay(base, _commits([_remove("a"), _add("b")], start=2), location=_LOCATION)
     assert "_sets" not in newer.files.__dict__
@@ -152,8 +154,9 @@ def test_an_append_does_not_modify_the_older_state() -> None:
     assert (_live(newer), _live(base)) == ({("b", None)}, {("a", None)})
 
 
+@pytest.mark.requirements("REC-13")
 def test_refreshes_do_not_keep_older_states_alive() -> None:
-    """REC-13: a client that reads after each commit keeps one older state."""
+    """A client that reads after each commit keeps one older state."""
     state = _state([_add("f0")])
     for version in range(2, 200):
         state = replay(
@@ -166,8 +169,8 @@ def test_refreshes_do_not_keep_older_states_alive() -> None:
     assert depth <= 1
 
 
+@pytest.mark.requirements("REC-13")
 def test_many_commits_without_a_read_are_reconciled() -> None:
-    """REC-13."""
     state = _state()
     for version in range(1, 300):
         state = replay(state, _commits([_add(f"f{version % 50}", size=version)], start=version), location=_LOCATION)
@@ -208,10 +211,11 @@ def _histories(draw: st.DrawFn) -> list[list[Action]]:
     return history
 
 
+@pytest.mark.requirements("REC-13", "REC-7", "LC-5")
 @settings(deadline=None, max_examples=60)
 @given(_histories(), st.data())
 def test_replay_gives_the_same_state_from_any_base(history: list[list[Action]], data: st.DataObject) -> None:
-    """REC-13, REC-7, LC-5: any prefix as base, reconciled or not, and any range compacted."""
+    """Any prefix as base, reconciled or not, and any range compacted."""
     commits = _commits(*history)
     whole = replay(None, commits, location=_LOCATION)
     cut = data.draw(st.integers(1, len(commits)))
@@ -231,10 +235,10 @@ def test_replay_gives_the_same_state_from_any_base(history: list[list[Action]], 
     assert len({path for path, _ in live}) == len(live)
 
 
+@pytest.mark.requirements("REC-5", "REC-6", "REC-7", "REC-8")
 @settings(deadline=None, max_examples=60)
 @given(_histories())
 def test_replay_agrees_with_a_model_of_dictionaries(history: list[list[Action]]) -> None:
-    """REC-5, REC-6, REC-7, REC-8."""
     model: dict[tuple[str, str | None], AddFile | RemoveFile] = {}
     for actions in history:
         files = [action for action in actions if isinstance(action, AddFile | RemoveFile)]
@@ -248,20 +252,22 @@ def test_replay_agrees_with_a_model_of_dictionaries(history: list[list[Action]])
     assert state.files.size_bytes == sum(file.size for file in expected)
 
 
+@pytest.mark.requirements("REC-1")
 def test_an_empty_state_has_no_files() -> None:
-    """REC-1."""
     assert (FileState.empty(_LOCATION).num_files, FileState.empty(_LOCATION).size_bytes) == (0, 0)
 
 
+@pytest.mark.requirements("LOG-1")
 def test_version_0_follows_the_state_before_it() -> None:
-    """LOG-1: versions are 0, 1, 2 and so on."""
+    """Versions are 0, 1, 2 and so on."""
     before = TableState.before_creation(protocol=_PROTOCOL, metadata=_METADATA, domains={}, location=_LOCATION)
     assert before.version + 1 == 0 == replay(before, _commits([_add("a")]), location=_LOCATION).version
     assert replay(before, [], location=_LOCATION).version == before.version
 
 
+@pytest.mark.requirements("REC-13")
 def test_many_commits_can_be_applied_one_by_one_before_the_files_are_read() -> None:
-    """REC-13: the depth of what is to be reconciled does not grow with the number of commits."""
+    """The depth of what is to be reconciled does not grow with the number of commits."""
     added, removed = _commits([_add("a")], [_remove("a")])
     files = FileState.empty(_LOCATION)
     for commit in [added, removed] * 1000:

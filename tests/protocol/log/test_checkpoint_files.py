@@ -17,6 +17,7 @@ def _part(version: int, part: int, parts: int) -> str:
     return f"{version:020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
 
 
+@pytest.mark.requirements("CKPT-MP-2")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -33,18 +34,18 @@ def _part(version: int, part: int, parts: int) -> str:
 def test_a_multi_part_checkpoint_needs_all_of_its_parts(
     names: list[str], expected: list[tuple[int, tuple[str, ...]]]
 ) -> None:
-    """CKPT-MP-2."""
     assert [(found.version, found.locations) for found in complete_checkpoints(names)] == expected
 
 
+@pytest.mark.requirements("CKPT-14")
 def test_checkpoints_are_ordered_by_version() -> None:
-    """CKPT-14."""
     names = [log_files.classic_checkpoint_file_name(version) for version in (7, 2, 5)]
     assert [found.version for found in complete_checkpoints(names)] == [2, 5, 7]
 
 
+@pytest.mark.requirements("CKPT-14")
 def test_the_newest_checkpoint_is_v2_then_classic_then_multi_part() -> None:
-    """CKPT-14: all kinds are equivalent; the choice is stable."""
+    """All kinds are equivalent; the choice is stable."""
     parts = [_part(3, 1, 2), _part(3, 2, 2)]
     classic = log_files.classic_checkpoint_file_name(3)
     v2 = log_files.v2_checkpoint_file_name(3, _UUID, "json")

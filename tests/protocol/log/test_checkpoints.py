@@ -117,8 +117,8 @@ def _first_add(table: pa.Table) -> dict[str, Any]:
     return next(row["add"] for row in table.to_pylist() if row["add"] is not None)
 
 
+@pytest.mark.requirements("CKPT-1", "CKPT-2", "CKPT-V2-3", "CKPT-V2-4", "V2ACT-3")
 def test_every_row_is_one_action_and_checkpoint_metadata_is_first() -> None:
-    """CKPT-1, CKPT-2, CKPT-V2-3, CKPT-V2-4, V2ACT-3."""
     tables = build_checkpoint(_state(_FULL_ADD, _PLAIN_ADD, _FULL_REMOVE), now_ms=_NOW)
     assert _kinds(tables.top) == [
         ("checkpointMetadata",),
@@ -135,8 +135,8 @@ def test_every_row_is_one_action_and_checkpoint_metadata_is_first() -> None:
     assert decode_checkpoint(tables.top).checkpoint_metadata == CheckpointMetadata(version=4)
 
 
+@pytest.mark.requirements("CKPT-1", "CKPT-3", "CKPT-4", "CKPT-13", "CKPT-18", "X11", "X21")
 def test_all_fields_of_an_action_are_kept() -> None:
-    """CKPT-1, CKPT-3, CKPT-4, CKPT-13, CKPT-18, ruling X11, ruling X21."""
     state = _state(_FULL_ADD, _PLAIN_ADD, _FULL_REMOVE)
     content = decode_checkpoint(build_checkpoint(state, now_ms=_NOW).top)
     assert content.protocol == _V2 and content.metadata == state.metadata
@@ -158,8 +158,8 @@ def _unchanged(add: AddFile) -> AddFile:
     return AddFile(**{**fields, "data_change": False})
 
 
+@pytest.mark.requirements("CKPT-7", "CKPT-4")
 def test_columns_have_the_types_of_the_protocol() -> None:
-    """CKPT-7, CKPT-4."""
     top = build_checkpoint(_state(_FULL_ADD, _FULL_REMOVE), now_ms=_NOW).top
     add, remove = top.schema.field("add").type, top.schema.field("remove").type
     assert [item.name for item in add] == [
@@ -180,8 +180,8 @@ def test_columns_have_the_types_of_the_protocol() -> None:
     assert top.schema.field("protocol").type.field("minReaderVersion").type == pa.int32()
 
 
+@pytest.mark.requirements("REC-15", "CKPT-1")
 def test_expired_tombstones_are_dropped() -> None:
-    """REC-15, CKPT-1."""
     removes = [
         RemoveFile(path="kept", deletion_timestamp=_NOW - _WEEK),
         RemoveFile(path="gone", deletion_timestamp=_NOW - _WEEK - 1),
@@ -191,8 +191,8 @@ def test_expired_tombstones_are_dropped() -> None:
     assert content.removes["path"].to_pylist() == ["kept"]
 
 
+@pytest.mark.requirements("CKPT-8", "CKPT-9", "CKPT-10", "X17")
 def test_parsed_columns_are_written_only_if_enabled() -> None:
-    """CKPT-8, CKPT-9, CKPT-10, ruling X17."""
     default = _first_add(build_checkpoint(_state(_FULL_ADD), now_ms=_NOW).top)
     both = _first_add(build_checkpoint(_state(_FULL_ADD, configuration=_STRUCT), now_ms=_NOW).top)
     only = _first_add(build_checkpoint(_state(_FULL_ADD, configuration={**_STRUCT, **_NO_JSON}), now_ms=_NOW).top)
@@ -212,9 +212,10 @@ def test_parsed_columns_are_written_only_if_enabled() -> None:
     assert both["stats_parsed"]["maxValues"] == {"id": 9}
 
 
+@pytest.mark.requirements("CKPT-9", "PART-5")
 @pytest.mark.parametrize(("text", "is_parsed"), [("2024-07-01 12:00:00", False), ("2024-07-01T12:00:00.000000Z", True)])
 def test_parsed_partition_values_are_left_out_where_a_time_lacks_its_zone(text: str, is_parsed: bool) -> None:
-    """CKPT-9, PART-5: its value depends on the reader."""
+    """Its value depends on the reader."""
     fields = [
         {"name": name, "type": kind, "nullable": True, "metadata": {}}
         for name, kind in (("id", "long"), ("t", "timestamp"))
@@ -234,8 +235,9 @@ def test_parsed_partition_values_are_left_out_where_a_time_lacks_its_zone(text: 
     assert (names.get_field_index("partitionValues_parsed") >= 0) is is_parsed
 
 
+@pytest.mark.requirements("CKPT-9")
 def test_a_table_without_files_has_the_parsed_partition_values_of_a_time() -> None:
-    """CKPT-9: no text lacks its zone."""
+    """No text lacks its zone."""
     fields = [{"name": "t", "type": "timestamp", "nullable": True, "metadata": {}}]
     metadata = Metadata(
         id="i",
@@ -248,8 +250,9 @@ def test_a_table_without_files_has_the_parsed_partition_values_of_a_time() -> No
     assert names.get_field_index("partitionValues_parsed") >= 0
 
 
+@pytest.mark.requirements("CKPT-9", "UP-INT-1")
 def test_interval_partition_values_are_stored_as_numbers() -> None:
-    """CKPT-9, UP-INT-1: Parquet has no type for months, and other readers do not support durations."""
+    """Parquet has no type for months, and other readers do not support durations."""
     fields = [("id", "long"), ("y", "interval year to month"), ("d", "interval day")]
     texts = {"y": "INTERVAL '1-2' YEAR TO MONTH", "d": "INTERVAL '-1' DAY"}
     schema = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
@@ -276,15 +279,15 @@ def test_interval_partition_values_are_stored_as_numbers() -> None:
     assert [kinds.field(name).type for name in ("y", "d")] == [pa.int32(), pa.int64()]
 
 
+@pytest.mark.requirements("CKPT-12")
 def test_statistics_are_read_from_the_struct_if_there_is_no_text() -> None:
-    """CKPT-12."""
     state = _state(_FULL_ADD, _PLAIN_ADD, configuration={**_STRUCT, **_NO_JSON})
     texts = decode_checkpoint(build_checkpoint(state, now_ms=_NOW).top).adds["stats"].to_pylist()
     assert sorted(map(str, texts)) == sorted([_STATS, "None"])
 
 
+@pytest.mark.requirements("CKPT-V2-4", "CKPT-V2-5", "CKPT-V2-6", "CKPT-V2-7", "V2ACT-1")
 def test_many_file_actions_are_all_written_to_sidecars() -> None:
-    """CKPT-V2-4, CKPT-V2-5, CKPT-V2-6, CKPT-V2-7, V2ACT-1."""
     adds = [add_file(f"f{n}", partition_values={"p": None}, size=n) for n in range(25)]
     tables = build_checkpoint(_state(*adds, _FULL_REMOVE), now_ms=_NOW, max_inline=20, rows_per_sidecar=10)
     assert [table.num_rows for table in tables.sidecars] == [10, 10, 6]
@@ -300,9 +303,9 @@ def test_many_file_actions_are_all_written_to_sidecars() -> None:
     assert tables.num_actions == 6 + 26
 
 
+@pytest.mark.requirements("CKPT-V2-1", "CKPT-V2-11", "CKPT-13")
 @pytest.mark.parametrize(("protocol", "policy"), [(_V1, "v2"), (_V1, "classic"), (_V2, "classic")])
 def test_without_feature_or_policy_a_checkpoint_follows_the_v1_spec(protocol: Protocol, policy: str) -> None:
-    """CKPT-V2-1, CKPT-V2-11, CKPT-13."""
     state = _state(_FULL_ADD, _PLAIN_ADD, protocol=protocol, policy=policy)
     tables = build_checkpoint(state, now_ms=_NOW, max_inline=1)
     assert not checkpoints.is_v2(tables) and tables.sidecars == ()
@@ -311,14 +314,14 @@ def test_without_feature_or_policy_a_checkpoint_follows_the_v1_spec(protocol: Pr
     assert checkpoints.is_v2(build_checkpoint(_state(), now_ms=_NOW))
 
 
+@pytest.mark.requirements("CKPT-1", "CKPT-V2-6")
 def test_a_table_without_files_has_a_checkpoint() -> None:
-    """CKPT-1, CKPT-V2-6."""
     content = decode_checkpoint(build_checkpoint(_state(configuration=_STRUCT), now_ms=_NOW).top)
     assert content.adds.num_rows == content.removes.num_rows == 0 and content.metadata is not None
 
 
+@pytest.mark.requirements("CKPT-2", "CKPT-3")
 def test_unknown_and_missing_columns_are_accepted() -> None:
-    """CKPT-2, CKPT-3."""
     vector = {"storageType": "i", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinality": 2, "maxRowIndex": 9}
     rows = pa.table({"add": [{"path": "a", "size": 1, "deletionVector": vector, "new": 1}, None], "other": ["x", "y"]})
     content = decode_checkpoint(rows)
@@ -331,8 +334,8 @@ def _without(value: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key != name}
 
 
+@pytest.mark.requirements("CKPT-V2-5")
 def test_file_actions_beside_sidecars_are_corrupt() -> None:
-    """CKPT-V2-5."""
     tables = build_checkpoint(_state(_PLAIN_ADD), now_ms=_NOW)
     mixed = checkpoints.with_sidecars(
         tables.top, [checkpoints.sidecar_action("s", size_in_bytes=1, modification_time=1)]
@@ -341,16 +344,16 @@ def test_file_actions_beside_sidecars_are_corrupt() -> None:
         decode_checkpoint(mixed)
 
 
+@pytest.mark.requirements("CKPT-V2-3", "REC-1")
 @pytest.mark.parametrize("name", ["protocol", "metaData", "checkpointMetadata"])
 def test_a_duplicate_single_action_is_corrupt(name: str) -> None:
-    """CKPT-V2-3, REC-1."""
     top = build_checkpoint(_state(), now_ms=_NOW).top
     with pytest.raises(CorruptLogError, match=name):
         decode_checkpoint(pa.concat_tables([top, top.select([name])], promote_options="default"))
 
 
+@pytest.mark.requirements("CKPT-17")
 def test_rows_that_are_not_actions_are_corrupt() -> None:
-    """CKPT-17."""
     for rows in (
         {"protocol": [{"minWriterVersion": 2}]},
         {"txn": [1]},
@@ -362,8 +365,8 @@ def test_rows_that_are_not_actions_are_corrupt() -> None:
             decode_checkpoint(pa.table(rows))
 
 
+@pytest.mark.requirements("CKPT-V2-8", "CKPT-14")
 def test_the_json_form_is_equivalent_to_the_rows() -> None:
-    """CKPT-V2-8, CKPT-14."""
     state = _state(_FULL_ADD)
     lines = [
         '{"checkpointMetadata":{"version":4,"tags":{"a":"b"}}}',
@@ -381,17 +384,17 @@ def test_the_json_form_is_equivalent_to_the_rows() -> None:
     assert table_to_adds(inline.adds) == [_FULL_ADD]
 
 
+@pytest.mark.requirements("CKPT-17", "CKPT-V2-8")
 @pytest.mark.parametrize(
     "data", [b'{"sidecar":{"path":"s"}}', b'{"sidecar":[]}', b'{"checkpointMetadata":{"version":"x"}}', b'{"sidecar"']
 )
 def test_an_invalid_json_form_is_corrupt(data: bytes) -> None:
-    """CKPT-17, CKPT-V2-8."""
     with pytest.raises(CorruptLogError):
         checkpoint_reading.decode_checkpoint_json(data)
 
 
+@pytest.mark.requirements("CKPT-12")
 def test_parsed_columns_are_not_read_if_there_are_texts() -> None:
-    """CKPT-12."""
     parsed = ["add.stats_parsed.numRecords", "add.partitionValues_parsed.p"]
     assert checkpoint_reading.columns_to_read(["add.path", "add.stats", *parsed, "remove.path"]) == [
         "add.path",
@@ -401,10 +404,11 @@ def test_parsed_columns_are_not_read_if_there_are_texts() -> None:
     assert checkpoint_reading.columns_to_read(["add.path", *parsed]) == ["add.path", "add.stats_parsed.numRecords"]
 
 
+@pytest.mark.requirements("CKPT-2", "CKPT-3")
 @settings(deadline=None)
 @given(st.lists(st.lists(st.booleans(), min_size=1, max_size=40), min_size=1, max_size=3), st.integers(0, 3))
 def test_adds_are_read_from_any_rows(chunks: list[list[bool]], start: int) -> None:
-    """CKPT-2, CKPT-3: contiguous, scattered and in slices of larger columns; vectors and maps belong to their file."""
+    """Contiguous, scattered and in slices of larger columns; vectors and maps belong to their file."""
     number = iter(range(1000))
     rows = [[_add_row(next(number)) if present else None for present in chunk] for chunk in chunks]
     kind = pa.struct([item for item in ADD_SCHEMA if item.name != "tags"])
@@ -429,8 +433,9 @@ def _add_row(number: int) -> dict[str, object]:
     }
 
 
+@pytest.mark.requirements("UP-CKPT-1")
 def test_the_tags_of_a_checkpoint_are_not_used() -> None:
-    """UP-CKPT-1: wrong numbers and an invalid schema have no effect."""
+    """Wrong numbers and an invalid schema have no effect."""
     false_tags = {"sidecarNumActions": "7", "sidecarSizeInBytes": "x", "numOfAddFiles": "0", "sidecarFileSchema": "{"}
     lines = [
         {"checkpointMetadata": {"version": 4, "tags": false_tags}},
@@ -444,8 +449,9 @@ def test_the_tags_of_a_checkpoint_are_not_used() -> None:
     assert state.files.adds["path"].to_pylist() == ["f"]
 
 
+@pytest.mark.requirements("DOM-5")
 def test_a_removed_domain_of_a_json_checkpoint_is_not_in_the_table() -> None:
-    """DOM-5: a checkpoint has no use for it, but another writer may store it."""
+    """A checkpoint has no use for it, but another writer may store it."""
     live = DomainMetadata(domain="live", configuration="{}")
     removed = DomainMetadata(domain="gone", configuration="{}", removed=True)
     assert decode_checkpoint_json(encode_commit([_V2, live, removed])).domains == (live,)

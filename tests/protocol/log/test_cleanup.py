@@ -45,8 +45,8 @@ def _vacuum(
     )
 
 
+@pytest.mark.requirements("VAC-1", "VAC-4")
 def test_only_old_files_without_a_reference_are_deleted() -> None:
-    """VAC-1, VAC-4."""
     plan = _vacuum(
         {"live": 9 * _DAY, "orphan": 9 * _DAY, "young": 6 * _DAY, "edge": 7 * _DAY, "p=1/orphan": 8 * _DAY},
         live=("live",),
@@ -54,8 +54,8 @@ def test_only_old_files_without_a_reference_are_deleted() -> None:
     assert plan == UnreferencedFiles(paths=("orphan", "p=1/orphan"), size_bytes=20)
 
 
+@pytest.mark.requirements("VAC-1", "REC-15")
 def test_a_tombstone_protects_its_file_until_it_expires() -> None:
-    """VAC-1, REC-15."""
     plan = _vacuum(
         dict.fromkeys(("kept", "edge", "gone", "undated"), 30 * _DAY),
         removed={"kept": _NOW - _DAY, "edge": _NOW - 7 * _DAY, "gone": _NOW - 7 * _DAY - 1, "undated": None},
@@ -63,13 +63,13 @@ def test_a_tombstone_protects_its_file_until_it_expires() -> None:
     assert plan.paths == ("gone", "undated")
 
 
+@pytest.mark.requirements("VAC-2")
 def test_a_file_with_an_expired_tombstone_and_a_live_add_is_kept() -> None:
-    """VAC-2."""
     assert _vacuum({"f": 30 * _DAY}, live=("f",), removed={"f": 0}).paths == ()
 
 
+@pytest.mark.requirements("VAC-2")
 def test_deletion_vector_files_are_kept() -> None:
-    """VAC-2."""
     plan = _vacuum(
         {"ab/deletion_vector_1.bin": 30 * _DAY, "deletion_vector_2.bin": 30 * _DAY, "deletion_vector_3.bin": 30 * _DAY},
         vectors=("file:///data/t/ab/deletion_vector_1.bin", "file:/data/t/deletion_vector_2.bin"),
@@ -77,8 +77,8 @@ def test_deletion_vector_files_are_kept() -> None:
     assert plan.paths == ("deletion_vector_3.bin",)
 
 
+@pytest.mark.requirements("VAC-3")
 def test_hidden_files_are_kept_except_partitions_and_change_data() -> None:
-    """VAC-3."""
     names = (
         "_delta_log/00000000000000000000.json",
         ".hidden",
@@ -97,8 +97,8 @@ def test_hidden_files_are_kept_except_partitions_and_change_data() -> None:
     assert plan.paths == (".q=2/f", "_change_data/cdc", "_p=1/_change_data/f", "_p=1/f", "x_y/f")
 
 
+@pytest.mark.requirements("VAC-7", "REC-14")
 def test_paths_are_compared_after_decoding() -> None:
-    """VAC-7, REC-14."""
     plan = _vacuum(
         dict.fromkeys(("a b", "p=50%25/f", "c", "d%20e", "é"), 30 * _DAY),
         live=("a%20b", "p=50%2525/f", "file:/data/t/c", "%C3%A9", "file:///elsewhere/f"),
@@ -106,8 +106,8 @@ def test_paths_are_compared_after_decoding() -> None:
     assert plan.paths == ("d%20e",)
 
 
+@pytest.mark.requirements("VAC-1")
 def test_directories_of_transactions_are_kept_while_a_file_in_them_is() -> None:
-    """VAC-1."""
     old = ("delta.txn=0/", "delta.txn=0/p=1/", "delta.txn=0/p=2/", "delta.txn=0/p=1/live", "delta.txn=0/p=2/gone")
     emptied = ("delta.txn=1/", "delta.txn=1/p=1/", "delta.txn=1/p=1/gone", "delta.txn=2/", "user/")
     listed = {**dict.fromkeys((*old, *emptied), 30 * _DAY), "delta.txn=2/p=1/young": _DAY}
@@ -123,8 +123,8 @@ def test_directories_of_transactions_are_kept_while_a_file_in_them_is() -> None:
     )
 
 
+@pytest.mark.requirements("VAC-1")
 def test_an_empty_listing_gives_an_empty_plan() -> None:
-    """VAC-1."""
     assert _vacuum({}, live=("a",)) == UnreferencedFiles(paths=(), size_bytes=0)
 
 
@@ -158,13 +158,13 @@ def _commits(last: int) -> list[str]:
     return [f"{_v(version)}.json" for version in range(last + 1)]
 
 
+@pytest.mark.requirements("CLEAN-2")
 def test_the_cut_off_is_midnight_utc() -> None:
-    """CLEAN-2."""
     assert cleanup.cut_off_timestamp(_NOW, 30 * _DAY) == _LIMIT
 
 
+@pytest.mark.requirements("CLEAN-2", "CLEAN-3", "CLEAN-5", "CLEAN-6", "CLEAN-7", "CLEAN-8", "CLEAN-11", "X10")
 def test_files_before_the_newest_expired_checkpoint_are_deleted() -> None:
-    """CLEAN-2, CLEAN-3, CLEAN-5, CLEAN-6, CLEAN-7, CLEAN-8, CLEAN-11, ruling X10."""
     v2 = f"{_v(3)}.checkpoint.{_UUID}.parquet"
     late = f"{_v(6)}.checkpoint.parquet"
     names = [
@@ -201,12 +201,13 @@ def test_files_before_the_newest_expired_checkpoint_are_deleted() -> None:
     assert plan.kept_checkpoints == (v2, late)
 
 
+@pytest.mark.requirements("CLEAN-2", "CLEAN-3")
 def test_a_checkpoint_exactly_at_the_cut_off_commit_counts() -> None:
-    """CLEAN-2, CLEAN-3."""
     names = [*_commits(6), f"{_v(5)}.checkpoint.parquet"]
     assert _cleanup(names, {version: _LIMIT - 5 + version for version in range(7)}).cut_off_version == 5
 
 
+@pytest.mark.requirements("CLEAN-3", "CLEAN-4")
 @pytest.mark.parametrize(
     ("names", "timestamps"),
     [
@@ -219,46 +220,45 @@ def test_a_checkpoint_exactly_at_the_cut_off_commit_counts() -> None:
     ],
 )
 def test_without_an_expired_checkpoint_nothing_is_deleted(names: list[str], timestamps: dict[int, int]) -> None:
-    """CLEAN-3, CLEAN-4."""
     staged = (f"{_v(0)}.{_UUID}.json",)
     assert _cleanup(names, timestamps, staged=staged) == cleanup.LogCleanupPlan()
 
 
+@pytest.mark.requirements("CLEAN-3", "CKPT-MP-2")
 def test_a_multi_part_checkpoint_with_all_parts_is_complete() -> None:
-    """CLEAN-3, CKPT-MP-2."""
     parts = tuple(f"{_v(2)}.checkpoint.{part:010d}.{2:010d}.parquet" for part in (1, 2))
     plan = _cleanup([*_commits(3), *parts], dict.fromkeys(range(4), 0))
     assert plan.cut_off_checkpoint == parts and plan.log_names == tuple(_commits(1))
 
 
+@pytest.mark.requirements("CLEAN-3", "CKPT-17")
 def test_an_unusable_checkpoint_is_not_the_cut_off() -> None:
-    """CLEAN-3, CKPT-17."""
     names = [*_commits(5), f"{_v(2)}.checkpoint.parquet", f"{_v(4)}.checkpoint.parquet"]
     plan = _cleanup(names, dict.fromkeys(range(6), 0), unusable=f"{_v(4)}.checkpoint.parquet")
     assert plan.cut_off_version == 2
 
 
+@pytest.mark.requirements("CLEAN-12")
 def test_unpublished_versions_do_not_move_the_cut_off() -> None:
-    """CLEAN-12."""
     names = [*_commits(5), f"{_v(2)}.checkpoint.parquet", f"{_v(4)}.checkpoint.parquet"]
     assert _cleanup(names, dict.fromkeys(range(6), 0), published=3).cut_off_version == 2
 
 
+@pytest.mark.requirements("CLEAN-9", "V2ACT-2")
 def test_only_old_unreferenced_sidecars_are_deleted() -> None:
-    """CLEAN-9, V2ACT-2."""
     midnight = 20_000 * _DAY
     sidecars = [("old", midnight - _DAY - 1), ("edge", midnight - _DAY), ("named", 0), ("far", 0), ("fresh", _NOW)]
     referenced = {"named", "file:/data/t/_delta_log/_sidecars/far"}
     assert cleanup.sidecar_cleanup_plan(sidecars, referenced=referenced, now_ms=_NOW) == ("old",)
 
 
+@pytest.mark.requirements("CLEAN-11")
 def test_no_sidecar_is_deleted_if_a_checkpoint_is_unreadable() -> None:
-    """CLEAN-11."""
     assert cleanup.sidecar_cleanup_plan([("old", 0)], referenced=None, now_ms=_NOW) == ()
 
 
+@pytest.mark.requirements("CLEAN-8", "CM-P7", "CM-W5")
 def test_staged_commits_that_were_not_ratified_are_found() -> None:
-    """CLEAN-8, CM-P7, CM-W5."""
     lost, won, next_one, young, last, edge = (
         f"{_v(version)}.{number}d17ac10-5cc3-401b-bd1a-9c82dd2ea032.json"
         for number, version in enumerate((1, 2, 4, 3, 3, 1))
@@ -274,8 +274,8 @@ def test_staged_commits_that_were_not_ratified_are_found() -> None:
     assert names == (lost, last)
 
 
+@pytest.mark.requirements("CLEAN-2")
 def test_a_commit_has_expired_at_the_next_midnight_after_its_retention() -> None:
-    """CLEAN-2."""
     for timestamp, midnight in ((0, 0), (1, _DAY), (_DAY, _DAY), (_DAY + 1, 2 * _DAY)):
         expiry = cleanup.next_cut_off(timestamp, retention_ms=5)
         assert expiry == midnight + 5

@@ -59,11 +59,12 @@ _STORED = DeletionVectorDescriptor(
 _INLINE = DeletionVectorDescriptor(storage_type="i", path_or_inline_dv="x", size_in_bytes=34, cardinality=2)
 
 
+@pytest.mark.requirements("DV-6", "DV-8")
 @pytest.mark.parametrize("vectors", [(None, _STORED, _INLINE, _STORED), (_STORED,), (None, None), ()])
 def test_a_shallow_clone_has_the_files_of_its_source_with_their_deletion_vectors(
     vectors: tuple[DeletionVectorDescriptor | None, ...],
 ) -> None:
-    """DV-6, DV-8: a vector in a file is named by its absolute location; without it, deleted rows would return."""
+    """A vector in a file is named by its absolute location; without it, deleted rows would return."""
     absolute = replace(
         _STORED,
         storage_type="p",

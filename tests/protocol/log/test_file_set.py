@@ -28,38 +28,42 @@ def _paths(files: FileSet) -> list[str]:
     return files.table["path"].to_pylist()
 
 
+@pytest.mark.requirements("REC-14")
 @settings(deadline=None)
 @given(st.lists(st.text(max_size=40), max_size=30), st.integers(0, 5))
 def test_equal_texts_have_equal_hashes(texts: list[str], start: int) -> None:
-    """REC-14: at any offset in memory."""
+    """At any offset in memory."""
     hashes = text_hashes(pa.array([*texts, *texts], pa.string()))
     moved = text_hashes(pa.array(["x" * start, *texts], pa.string()).slice(1))
     assert hashes[: len(texts)].tolist() == hashes[len(texts) :].tolist() == moved.tolist()
     assert len(set(hashes.tolist())) == len(set(texts))
 
 
+@pytest.mark.requirements("REC-14")
 @settings(deadline=None)
 @given(st.lists(st.text("ab%/", max_size=40), min_size=1, max_size=20))
 def test_the_hash_of_a_text_does_not_depend_on_other_texts(texts: list[str]) -> None:
-    """REC-14: texts of equal length are hashed by other code with the same result."""
+    """Texts of equal length are hashed by other code with the same result."""
     for length, same in {len(text): [other for other in texts if len(other) == len(text)] for text in texts}.items():
         alone = text_hashes(pa.array(same, pa.string()))
         among = text_hashes(pa.array([*same, "x" * (length + 9)], pa.string()))
         assert alone.tolist() == among[:-1].tolist()
 
 
+@pytest.mark.requirements("REC-14")
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 17, 24, 32])
 def test_the_hash_of_a_text_does_not_depend_on_shorter_texts(length: int) -> None:
-    """REC-14: at each length around a multiple of the words that are read."""
+    """At each length around a multiple of the words that are read."""
     text = "abcdefghijklmnopqrstuvwxyz0123456789"[:length]
     alone = text_hashes(pa.array([text], pa.string()))[0]
     for other in range(40):
         assert text_hashes(pa.array(["x" * other, text, "y" * other], pa.string()))[1] == alone
 
 
+@pytest.mark.requirements("REC-5")
 @pytest.mark.parametrize("asked", [1, 4, 5, 40])
 def test_small_and_large_searches_find_the_same_files(asked: int) -> None:
-    """REC-5: a file that is added again, one that is removed, and one that is not in the set."""
+    """A file that is added again, one that is removed, and one that is not in the set."""
     files = FileSet.of(_many(1000, "old"), location=_LOCATION)
     gone = _many(asked, "old")
     for _ in range(2):
@@ -69,10 +73,11 @@ def test_small_and_large_searches_find_the_same_files(asked: int) -> None:
     assert len(more.without(KeyedFiles.of(gone.slice(0, 1), _LOCATION))) == 999
 
 
+@pytest.mark.requirements("REC-5", "REC-14")
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_a_set_agrees_with_a_dictionary_by_key(data: st.DataObject) -> None:
-    """REC-5, REC-14: vectors, encoded and absolute spellings, many steps."""
+    """Vectors, encoded and absolute spellings, many steps."""
     spellings = ["a", "d/b", "d%20d/b", "file:/data/t/a", "file:///data/t/d/b", "/elsewhere/a", "c%2Fd", "c/d"]
     model: dict[str, AddFile] = {}
     files = FileSet.of(ADD_SCHEMA.empty_table(), location=_LOCATION)
@@ -95,8 +100,9 @@ def test_a_set_agrees_with_a_dictionary_by_key(data: st.DataObject) -> None:
         assert set(logical_keys(files.table, _LOCATION).to_pylist()) == set(model)
 
 
+@pytest.mark.requirements("REC-13", "LOG-19")
 def test_derived_sets_share_memory() -> None:
-    """REC-13, LOG-19: removing a file copies one block, adding a file copies that file."""
+    """Removing a file copies one block, adding a file copies that file."""
     base = FileSet.of(_many(3 * BLOCK_ROWS), location=_LOCATION)
     grown = base.plus(_keyed(_add("new")))
     shrunk = grown.without(_keyed(_add("part-0000005.parquet"), _add("never")))
@@ -110,8 +116,8 @@ def test_derived_sets_share_memory() -> None:
     assert "part-0000005.parquet" in _paths(base) and "part-0000005.parquet" not in _paths(shrunk)
 
 
+@pytest.mark.requirements("REC-13")
 def test_many_small_additions_give_few_segments_and_chunks() -> None:
-    """REC-13."""
     files = FileSet.of(_many(10_000), location=_LOCATION)
     for number in range(1000):
         files = files.plus(_keyed(_add(f"new-{number}")))
@@ -121,8 +127,8 @@ def test_many_small_additions_give_few_segments_and_chunks() -> None:
     assert sorted(_paths(files)) == sorted(f"new-{number}" for number in range(1000))
 
 
+@pytest.mark.requirements("REC-13")
 def test_a_set_that_loses_most_files_frees_their_memory() -> None:
-    """REC-13."""
     files = FileSet.of(_many(BLOCK_ROWS), location=_LOCATION)
     gone = files.without(KeyedFiles.of(_many(BLOCK_ROWS - 10), _LOCATION))
     assert len(gone) == 10
@@ -130,9 +136,10 @@ def test_a_set_that_loses_most_files_frees_their_memory() -> None:
     assert len(gone.without(KeyedFiles.of(_many(BLOCK_ROWS), _LOCATION))) == 0
 
 
+@pytest.mark.requirements("REC-5")
 @pytest.mark.parametrize("asked", [1, 20])
 def test_files_with_equal_hashes_are_distinguished(asked: int) -> None:
-    """REC-5: keys are compared after hashes, and the cost is not quadratic in the number of collisions."""
+    """Keys are compared after hashes, and the cost is not quadratic in the number of collisions."""
     files = _many(200)
     same = np.zeros(200, dtype=np.uint64)
     colliding = FileSet(_LOCATION, files.schema).plus(KeyedFiles(files, _LOCATION, same))

@@ -93,6 +93,7 @@ def _look_at(log: ForeignLog, version: int | None = None) -> dict[str, Any] | No
         return None
 
 
+@pytest.mark.requirements("LOG-3", "LOG-6", "PROT-2", "META-1", "FILE-1")
 @_SETTINGS
 @given(_damaged_commits())
 @example(lines(info(), protocol(), metadata(), add("a", size=2**63)))
@@ -106,7 +107,7 @@ def _look_at(log: ForeignLog, version: int | None = None) -> dict[str, Any] | No
 @example(b"\xff\xfe{}")
 @example('{"add":{"path":"a"}}'.encode("utf-16"))
 def test_a_commit_of_any_json_is_read_or_refused(data: bytes) -> None:
-    """LOG-3, LOG-6, PROT-2, META-1, FILE-1: the small parser and the one for large commits, alone and as a table."""
+    """The small parser and the one for large commits, alone and as a table."""
     for decode in (commit_json.decode_commit, commit_json._decode_large):
         try:
             decode(data, version=1)
@@ -120,10 +121,11 @@ def test_a_commit_of_any_json_is_read_or_refused(data: bytes) -> None:
     _look_at(log)
 
 
+@pytest.mark.requirements("LOG-3")
 @_SETTINGS
 @given(st.binary(max_size=60), st.integers(0, 10**6), st.integers(0, 3))
 def test_any_bytes_in_a_commit_are_read_or_refused(noise: bytes, position: int, kind: int) -> None:
-    """LOG-3: bytes are inserted, overwritten, removed or the only content."""
+    """Bytes are inserted, overwritten, removed or the only content."""
     data = lines(*_ACTIONS)
     at = position % len(data)
     changed = {
@@ -178,12 +180,13 @@ def _content_with(checkpoint: str) -> tuple[dict[str, bytes], list[str]]:
     return {found.location: log.store.read(found.location) for found in log.store.list_recursive(log.directory)}, places
 
 
+@pytest.mark.requirements("CKPT-17", "CKPT-V2-9", "TT-5")
 @_SETTINGS
 @given(st.data(), st.sampled_from(["classic", "multi-part", "sidecars"]), st.booleans())
 def test_a_corrupt_checkpoint_is_replaced_by_commits_or_refused(
     data: st.DataObject, checkpoint: str, has_commits: bool
 ) -> None:
-    """CKPT-17, CKPT-V2-9, TT-5: a truncated checkpoint is never used; one with changed bytes raises no foreign exception."""
+    """A truncated checkpoint is never used; one with changed bytes raises no foreign exception."""
     log, places = _log_with(checkpoint)
     expected = contents(log.state(6))
     place = data.draw(st.sampled_from(places))
@@ -200,9 +203,10 @@ def test_a_corrupt_checkpoint_is_replaced_by_commits_or_refused(
         assert seen in (None, expected)
 
 
+@pytest.mark.requirements("CKPT-17")
 @pytest.mark.parametrize("checkpoint", ["classic", "sidecars"])
 def test_a_byte_changed_in_the_pages_of_a_checkpoint_is_noticed(checkpoint: str) -> None:
-    """CKPT-17: pages carry checksums, which are verified; the commits are read instead."""
+    """Pages carry checksums, which are verified; the commits are read instead."""
     log, places = _log_with(checkpoint)
     expected = contents(log.state(6))
     for place in places:
@@ -216,6 +220,7 @@ def test_a_byte_changed_in_the_pages_of_a_checkpoint_is_noticed(checkpoint: str)
         log.store.write(place, whole)
 
 
+@pytest.mark.requirements("LASTCP-4", "LASTCP-5", "LASTCP-6")
 @_SETTINGS
 @given(st.binary(max_size=80) | st.builds(lambda value: json.dumps(value).encode(), _JSON))
 @example(b'{"version":5,"version":5,"size":1}')
@@ -229,7 +234,7 @@ def test_a_byte_changed_in_the_pages_of_a_checkpoint_is_noticed(checkpoint: str)
 @example(b'{"version":5,"size":1,"parts":"two"}')
 @example(b'{"version":' + b"[" * 50_000)
 def test_the_content_of_the_hint_does_not_change_the_table(data: bytes) -> None:
-    """LASTCP-4, LASTCP-5, LASTCP-6: embedded content of a V2 checkpoint is not trusted either."""
+    """Embedded content of a V2 checkpoint is not trusted either."""
     log, _ = _log_with("sidecars")
     expected = contents(log.state(6))
     log.write("_last_checkpoint", data)
@@ -237,10 +242,10 @@ def test_the_content_of_the_hint_does_not_change_the_table(data: bytes) -> None:
     assert _look_at(log, 2) is not None
 
 
+@pytest.mark.requirements("LASTCP-4", "LASTCP-6")
 @_SETTINGS
 @given(st.data())
 def test_a_hint_with_changed_bytes_does_not_change_the_table(data: st.DataObject) -> None:
-    """LASTCP-4, LASTCP-6."""
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
     hint = last_checkpoint.encode(LastCheckpoint(version=5, size=9, size_in_bytes=100, num_of_add_files=6))
@@ -248,12 +253,13 @@ def test_a_hint_with_changed_bytes_does_not_change_the_table(data: st.DataObject
     assert _look_at(log) == expected
 
 
+@pytest.mark.requirements("CRC-9")
 @_SETTINGS
 @given(st.binary(max_size=80) | st.builds(lambda value: json.dumps(value).encode(), _JSON))
 @example(b'{"protocol":{},"metadata":{}}')
 @example(b'{"protocol":5,"metadata":[]}')
 def test_any_bytes_are_decoded_as_a_checksum_or_ignored(data: bytes) -> None:
-    """CRC-9: and the table is read as without the checksum."""
+    """And the table is read as without the checksum."""
     version_checksum.decode(data)
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
@@ -261,10 +267,11 @@ def test_any_bytes_are_decoded_as_a_checksum_or_ignored(data: bytes) -> None:
     assert _look_at(log) == expected
 
 
+@pytest.mark.requirements("CRC-9")
 @_SETTINGS
 @given(st.data())
 def test_a_checksum_with_replaced_values_is_decoded_or_ignored(data: st.DataObject) -> None:
-    """CRC-9: unknown values in optional fields included."""
+    """Unknown values in optional fields included."""
     log, _ = _log_with("classic")
     value: Any = json.loads(
         version_checksum.encode(version_checksum.build_checksum(log.state(6), txn_id="t", in_commit_timestamp=1))
@@ -277,12 +284,13 @@ def test_a_checksum_with_replaced_values_is_decoded_or_ignored(data: st.DataObje
     version_checksum.decode(json.dumps(value).encode())
 
 
+@pytest.mark.requirements("LOG-9")
 @_SETTINGS
 @given(
     st.lists(st.text(max_size=40) | st.from_regex(re.compile(r"[0-9]{18,22}\.[a-z.]{1,20}", re.ASCII), fullmatch=True))
 )
 def test_unknown_names_in_the_log_are_ignored(names: list[str]) -> None:
-    """LOG-9: files with other names and any content."""
+    """Files with other names and any content."""
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
     for name in names:
@@ -291,8 +299,8 @@ def test_unknown_names_in_the_log_are_ignored(names: list[str]) -> None:
     assert _look_at(log, 6) == expected
 
 
+@pytest.mark.requirements("CKPT-MP-2", "LC-7")
 def test_a_huge_number_of_parts_or_versions_is_not_enumerated() -> None:
-    """CKPT-MP-2, LC-7."""
     log, _ = _log_with("classic")
     expected = contents(log.state(6))
     log.write(f"{6:020d}.checkpoint.{1:010d}.{9_999_999_999:010d}.parquet", b"")
@@ -301,8 +309,9 @@ def test_a_huge_number_of_parts_or_versions_is_not_enumerated() -> None:
     assert _look_at(log) == expected
 
 
+@pytest.mark.requirements("LOG-4")
 def test_a_commit_of_a_huge_version_is_refused_immediately() -> None:
-    """LOG-4: the gap is reported without enumerating its versions."""
+    """The gap is reported without enumerating its versions."""
     log, _ = _log_with("classic")
     log.write(log_files.commit_file_name(2**63 - 1), lines(info()))
     with pytest.raises(CorruptLogError, match=f"7 to {2**63 - 2}"):

@@ -47,20 +47,22 @@ _GOLDEN = [
 ]
 
 
+@pytest.mark.requirements(
+    "GV-1", "GV-2", "GV-3", "GV-4", "GV-5", "GV-6", "LASTCP-7", "LASTCP-8", "LASTCP-9", "LASTCP-10", "LASTCP-11", "X22"
+)
 @pytest.mark.parametrize(("text", "form", "md5"), _GOLDEN)
 def test_canonical_form_and_digest_match_the_golden_vectors(text: str, form: str, md5: str) -> None:
-    """GV-1, GV-2, GV-3, GV-4, GV-5, GV-6, LASTCP-7, LASTCP-8, LASTCP-9, LASTCP-10, LASTCP-11, ruling X22."""
     assert canonical_form(text) == form
     assert canonical_md5(text) == md5
 
 
+@pytest.mark.requirements("LASTCP-7")
 def test_only_the_top_level_checksum_key_is_left_out() -> None:
-    """LASTCP-7."""
     assert canonical_form('{"a":{"checksum":"c"},"checksum":"x"}') == '"a"+"checksum"="c"'
 
 
+@pytest.mark.requirements("LASTCP-8")
 def test_unreserved_characters_are_never_encoded() -> None:
-    """LASTCP-8."""
     assert canonical_form('{"-._~aZ09":"-._~aZ09+/*"}') == '"-._~aZ09"="-._~aZ09%2B%2F%2A"'
 
 
@@ -82,8 +84,8 @@ _FULL = LastCheckpoint(
 )
 
 
+@pytest.mark.requirements("LASTCP-1", "LASTCP-5", "LASTCP-6")
 def test_an_encoded_hint_is_decoded_and_its_checksum_is_valid() -> None:
-    """LASTCP-1, LASTCP-5, LASTCP-6."""
     data = last_checkpoint.encode(_FULL)
     decoded = last_checkpoint.decode(data)
     assert decoded is not None and decoded.checksum == canonical_md5(data.decode())
@@ -91,16 +93,17 @@ def test_an_encoded_hint_is_decoded_and_its_checksum_is_valid() -> None:
     assert list(json.loads(data))[:3] == ["version", "size", "parts"]
 
 
+@pytest.mark.requirements("LASTCP-1")
 def test_optional_fields_are_left_out_when_absent() -> None:
-    """LASTCP-1."""
     assert set(json.loads(last_checkpoint.encode(LastCheckpoint(version=1, size=2)))) == {"version", "size", "checksum"}
 
 
+@pytest.mark.requirements("LASTCP-6")
 def test_a_hint_without_a_checksum_is_accepted() -> None:
-    """LASTCP-6."""
     assert last_checkpoint.decode(b'{"version":3,"size":1,"unknown":{}}') == LastCheckpoint(version=3, size=1)
 
 
+@pytest.mark.requirements("LASTCP-4", "LASTCP-6")
 @pytest.mark.parametrize(
     "data",
     [
@@ -123,15 +126,14 @@ def test_a_hint_without_a_checksum_is_accepted() -> None:
     ],
 )
 def test_an_invalid_hint_is_ignored(data: bytes) -> None:
-    """LASTCP-4, LASTCP-6."""
     assert last_checkpoint.decode(data) is None
 
 
+@pytest.mark.requirements("LASTCP-6", "LASTCP-7")
 @given(
     st.integers(0, 2**62), st.integers(0, 2**62), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=12)
 )
 def test_a_changed_value_invalidates_the_checksum(version: int, size: int, tags: dict[str, str]) -> None:
-    """LASTCP-6, LASTCP-7."""
     tags = {key: value for key, value in tags.items() if (key + value).isprintable()}
     data = last_checkpoint.encode(LastCheckpoint(version=version, size=size, tags=tags))
     assert last_checkpoint.decode(data) is not None

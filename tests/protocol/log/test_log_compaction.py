@@ -36,8 +36,8 @@ def _files(compacted: CommitActions) -> tuple[list[str], list[str]]:
     )
 
 
+@pytest.mark.requirements("LC-2", "LC-3")
 def test_the_example_of_the_protocol_is_compacted_as_published() -> None:
-    """LC-2, LC-3."""
     compacted = compact(
         [
             _commit(4, _add("f2"), _remove("f1")),
@@ -52,11 +52,12 @@ def test_the_example_of_the_protocol_is_compacted_as_published() -> None:
     assert len(compacted.splitlines()) == 5
 
 
+@pytest.mark.requirements("LC-2")
 @pytest.mark.parametrize(
     "steps", ["ar", "ra", "arar", "rara", "a-r", "a--r", "r-a", "-ar-", "ar-a-r", "a---r--a", "-----ra", "-----ar"]
 )
 def test_the_newest_action_of_a_file_counts(steps: str) -> None:
-    """LC-2: however many commits are between two of them."""
+    """However many commits are between two of them."""
     actions: dict[str, list[Action]] = {"a": [_add("f")], "r": [_remove("f")], "-": [_add("other")]}
     commits = [_commit(version, *actions[step]) for version, step in enumerate(steps)]
     adds, removes = _files(decode_commit(compact(commits, location=_LOCATION), version=len(steps) - 1))
@@ -64,8 +65,8 @@ def test_the_newest_action_of_a_file_counts(steps: str) -> None:
     assert ("f" in adds, "f" in removes) == (is_added, not is_added)
 
 
+@pytest.mark.requirements("LC-2", "LC-4", "LC-6", "X11")
 def test_only_the_newest_small_actions_are_kept_and_no_commit_info() -> None:
-    """LC-2, LC-4, LC-6, ruling X11."""
     old, new = Metadata(id="i", schema_string="{}"), Metadata(id="i", schema_string="{}", name="n")
     compacted = compact(
         [
@@ -87,14 +88,14 @@ def test_only_the_newest_small_actions_are_kept_and_no_commit_info() -> None:
     assert [domain.removed for domain in decoded.domains] == [True]
 
 
+@pytest.mark.requirements("LC-2", "REC-14")
 def test_two_spellings_of_a_path_are_one_file() -> None:
-    """LC-2, REC-14."""
     compacted = compact([_commit(1, _add("a%20b")), _commit(2, _remove("file:/data/t/a%20b"))], location=_LOCATION)
     assert _files(decode_commit(compacted, version=2)) == ([], ["file:/data/t/a%20b"])
 
 
+@pytest.mark.requirements("LC-2", "REC-5", "REC-6")
 def test_one_path_with_two_deletion_vectors_is_two_files() -> None:
-    """LC-2, REC-5, REC-6."""
     vector = DeletionVectorDescriptor(storage_type="i", path_or_inline_dv="x", size_in_bytes=1, cardinality=1)
     compacted = compact([_commit(1, _add("f")), _commit(2, _add("f", vector=vector), _remove("f"))], location=_LOCATION)
     decoded = decode_commit(compacted, version=2)
@@ -102,17 +103,17 @@ def test_one_path_with_two_deletion_vectors_is_two_files() -> None:
     assert [remove.deletion_vector for remove in table_to_removes(decoded.removes)] == [None]
 
 
+@pytest.mark.requirements("LC-1")
 @pytest.mark.parametrize("versions", [[], [3], [3, 5], [3, 3]])
 def test_a_range_with_a_gap_or_of_one_commit_is_refused(versions: list[int]) -> None:
-    """LC-1."""
     with pytest.raises(IllegalCommitError, match="compacted"):
         compact([_commit(version, _add("f")) for version in versions], location=_LOCATION)
 
 
+@pytest.mark.requirements("LC-5", "REC-13")
 @settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3), min_size=1), min_size=2, max_size=6))
 def test_replaying_a_compaction_gives_the_state_of_its_commits(steps: list[dict[str, int]]) -> None:
-    """LC-5, REC-13."""
     start = _commit(
         0,
         Protocol(min_reader_version=1, min_writer_version=2),

@@ -32,12 +32,13 @@ NAMES: tuple[tuple[str, LogFile], ...] = (
 )
 
 
+@pytest.mark.requirements("LOG-9", "LOG-2", "CM-3", "CKPT-5", "CKPT-MP-1", "CKPT-V2-2", "LC-1", "CRC-1")
 @pytest.mark.parametrize(("name", "value"), NAMES)
 def test_a_name_of_the_protocol_is_recognised(name: str, value: LogFile) -> None:
-    """LOG-9, LOG-2, CM-3, CKPT-5, CKPT-MP-1, CKPT-V2-2, LC-1, CRC-1."""
     assert parse_log_file(name) == value
 
 
+@pytest.mark.requirements("LOG-9")
 @pytest.mark.parametrize(
     "name",
     [
@@ -58,12 +59,11 @@ def test_a_name_of_the_protocol_is_recognised(name: str, value: LogFile) -> None
     ],
 )
 def test_any_other_name_is_ignored(name: str) -> None:
-    """LOG-9."""
     assert parse_log_file(name) is None
 
 
+@pytest.mark.requirements("LOG-2", "CM-3", "CKPT-5", "CKPT-V2-2", "LC-1", "CRC-1")
 def test_built_names_are_parsed() -> None:
-    """LOG-2, CM-3, CKPT-5, CKPT-V2-2, LC-1, CRC-1."""
     made = [
         log_files.commit_file_name(7),
         log_files.staged_commit_file_name(7, _UUID),
@@ -82,14 +82,14 @@ def test_built_names_are_parsed() -> None:
     ]
 
 
+@pytest.mark.requirements("LOG-18")
 def test_names_sort_as_versions_do() -> None:
-    """LOG-18."""
     versions = [0, 9, 10, 99, 100, 10**12]
     assert sorted(map(log_files.commit_file_name, versions)) == [log_files.commit_file_name(v) for v in versions]
 
 
+@pytest.mark.requirements("CM-3", "CKPT-V2-7")
 def test_the_directories_of_a_log_are_in_the_table() -> None:
-    """CM-3, CKPT-V2-7."""
     assert log_files.log_directory("s3://b/t") == "s3://b/t/_delta_log"
     assert log_files.staged_commits_directory("s3://b/t") == "s3://b/t/_delta_log/_staged_commits"
     assert log_files.sidecars_directory("s3://b/t") == "s3://b/t/_delta_log/_sidecars"

@@ -41,15 +41,17 @@ def _names(segment: LogSegment) -> list[str]:
     return [commit.location.rsplit("/", 1)[1] for commit in segment.commits]
 
 
+@pytest.mark.requirements("LOG-1", "LOG-4", "CKPT-14", "TT-1", "CM-R5")
 def test_without_a_checkpoint_all_commits_are_in_the_segment() -> None:
-    """LOG-1, LOG-4, CKPT-14, TT-1, CM-R5: and no later commit."""
+    """And no later commit."""
     segment = _segment([*_commits(0, 1, 2, 3, 4), log_files.classic_checkpoint_file_name(4)], 3)
     assert segment.checkpoint is None
     assert _names(segment) == _commits(0, 1, 2, 3)
 
 
+@pytest.mark.requirements("CM-R6")
 def test_the_example_of_the_protocol() -> None:
-    """CM-R6: published 0-7, checkpoint 2, compaction 3-5; the catalog reports 7, 8 and 9."""
+    """Published 0-7, checkpoint 2, compaction 3-5; the catalog reports 7, 8 and 9."""
     names = [
         *_commits(*range(8)),
         log_files.classic_checkpoint_file_name(2),
@@ -64,20 +66,22 @@ def test_the_example_of_the_protocol() -> None:
     assert _names(segment)[:1] == _commits(6)
 
 
+@pytest.mark.requirements("CM-R4")
 def test_a_commit_of_the_catalog_overrides_the_published_one() -> None:
-    """CM-R4: and before a compaction that covers it."""
+    """And before a compaction that covers it."""
     names = [*_commits(0, 1, 2, 3), log_files.compaction_file_name(1, 3)]
     segment = _segment(names, 3, _staged(2))
     assert segment.compactions == ()
     assert segment.commits[2] == _staged(2)
 
 
+@pytest.mark.requirements("CM-R5", "CM-R9")
 def test_ratified_commits_after_the_version_are_ignored() -> None:
-    """CM-R5, CM-R9."""
     segment = _segment([*_commits(0, 1, 2), log_files.compaction_file_name(1, 2)], 1, _staged(2), _staged(3))
     assert (_names(segment), segment.compactions) == (_commits(0, 1), ())
 
 
+@pytest.mark.requirements("LOG-4", "CM-R7", "CM-5", "TT-5")
 @pytest.mark.parametrize(
     ("names", "version", "ratified", "gap"),
     [
@@ -88,24 +92,27 @@ def test_ratified_commits_after_the_version_are_ignored() -> None:
         ([log_files.classic_checkpoint_file_name(5), *_commits(7)], 7, (), "6"),
         ([*_commits(0), log_files.staged_commit_file_name(1, _UUIDS[0])], 1, (), "1"),
         ([*_commits(0, 1), "0000000000000000002.json"], 2, (), "2"),
+        ([*_commits(0, 1, 5), log_files.compaction_file_name(2, 3)], 5, (), "4"),
+        ([*_commits(0, 4), log_files.compaction_file_name(2, 3)], 4, (), "1"),
+        ([*_commits(0, 1), log_files.compaction_file_name(2, 3)], 4, (), "4"),
     ],
 )
 def test_the_error_for_a_gap_names_the_missing_versions(
     names: list[str], version: int, ratified: tuple[StagedCommit, ...], gap: str
 ) -> None:
-    """LOG-4, CM-R7, CM-5, TT-5."""
     with pytest.raises(CorruptLogError, match=rf"commits of {gap} are missing"):
         _segment(names, version, *ratified)
 
 
+@pytest.mark.requirements("CKPT-14", "CLEAN-10")
 def test_a_checkpoint_alone_is_sufficient_for_its_version() -> None:
-    """CKPT-14, CLEAN-10."""
     segment = _segment([log_files.classic_checkpoint_file_name(5)], 5)
     assert (segment.commits, segment.checkpoint and segment.checkpoint.version) == ((), 5)
 
 
+@pytest.mark.requirements("CKPT-MP-2")
 def test_an_incomplete_multi_part_checkpoint_is_ignored() -> None:
-    """CKPT-MP-2: sets with different counts are never mixed."""
+    """Sets with different counts are never mixed."""
     part = "00000000000000000003.checkpoint.{:010d}.{:010d}.parquet".format
     names = [*_commits(0, 1, 2, 3, 4), part(1, 3), part(3, 3), part(1, 2)]
     assert _segment(names, 4).checkpoint is None
@@ -115,8 +122,8 @@ def test_an_incomplete_multi_part_checkpoint_is_ignored() -> None:
     assert segment.checkpoint.locations == (f"{_LOG}/{part(1, 2)}", f"{_LOG}/{part(2, 2)}")
 
 
+@pytest.mark.requirements("CKPT-14")
 def test_the_newest_checkpoint_up_to_the_version_is_selected() -> None:
-    """CKPT-14."""
     names = [*_commits(*range(9)), log_files.classic_checkpoint_file_name(2)]
     names += [log_files.v2_checkpoint_file_name(4, _UUIDS[0], "json"), log_files.classic_checkpoint_file_name(8)]
     segment = _segment(names, 7)
@@ -125,8 +132,8 @@ def test_the_newest_checkpoint_up_to_the_version_is_selected() -> None:
     assert _names(segment) == _commits(5, 6, 7)
 
 
+@pytest.mark.requirements("CKPT-17", "CKPT-V2-9")
 def test_an_excluded_checkpoint_is_replaced_by_an_older_one() -> None:
-    """CKPT-17, CKPT-V2-9."""
     names = [*_commits(*range(5)), log_files.classic_checkpoint_file_name(1), log_files.classic_checkpoint_file_name(3)]
     found = _segment(names, 4)
     assert found.checkpoint is not None
@@ -137,9 +144,9 @@ def test_an_excluded_checkpoint_is_replaced_by_an_older_one() -> None:
     assert (again.checkpoint.version, _names(again)) == (1, _commits(2, 3, 4))
 
 
+@pytest.mark.requirements("LC-7", "CM-R5")
 @pytest.mark.parametrize(("start", "end"), [(2, 4), (1, 3), (4, 7)])
 def test_a_compaction_outside_the_range_of_commits_is_ignored(start: int, end: int) -> None:
-    """LC-7, CM-R5."""
     names = [
         *_commits(*range(8)),
         log_files.classic_checkpoint_file_name(2),
@@ -149,12 +156,13 @@ def test_a_compaction_outside_the_range_of_commits_is_ignored(start: int, end: i
     assert (segment.compactions, _names(segment)) == ((), _commits(3, 4, 5, 6))
 
 
+@pytest.mark.requirements("LOG-4")
 def test_a_compaction_replaces_missing_commits() -> None:
-    """LOG-4."""
     segment = _segment([*_commits(0, 1, 4), log_files.compaction_file_name(2, 3)], 4)
     assert _names(segment) == _commits(0, 1, 4)
 
 
+@pytest.mark.requirements("LC-5", "LC-7", "LOG-1")
 @settings(deadline=None)
 @given(
     st.integers(0, 12),
@@ -165,7 +173,6 @@ def test_a_compaction_replaces_missing_commits() -> None:
 def test_every_version_after_the_checkpoint_is_applied_exactly_once(
     version: int, checkpoints: set[int], ranges: set[tuple[int, int]], ratified: set[int]
 ) -> None:
-    """LC-5, LC-7, LOG-1."""
     names = _commits(*range(13)) + [log_files.classic_checkpoint_file_name(number) for number in checkpoints]
     names += [log_files.compaction_file_name(start, end) for start, end in ranges if end > start]
     segment = _segment(names, version, *(_staged(number) for number in ratified))
@@ -180,8 +187,9 @@ def test_every_version_after_the_checkpoint_is_applied_exactly_once(
     assert from_catalog == {number for number in ratified if first <= number <= version}
 
 
+@pytest.mark.requirements("LOG-19")
 def test_the_segment_is_a_value() -> None:
-    """LOG-19: a segment is immutable."""
+    """A segment is immutable."""
     segment = _segment(_commits(0), 0)
     with pytest.raises(dataclasses.FrozenInstanceError):
         segment.version = 1
@@ -191,6 +199,7 @@ def _commits(*versions: int) -> list[str]:
     return [f"{version:020d}.json" for version in versions]
 
 
+@pytest.mark.requirements("TT-5", "CKPT-14", "CKPT-MP-2")
 @pytest.mark.parametrize(
     ("names", "latest", "earliest"),
     [
@@ -208,22 +217,22 @@ def _commits(*versions: int) -> list[str]:
 def test_the_first_and_the_last_version_follow_from_the_names(
     names: list[str], latest: int | None, earliest: int | None
 ) -> None:
-    """TT-5, CKPT-14, CKPT-MP-2: a version needs a complete checkpoint or version 0, and every commit after it."""
+    """A version needs a complete checkpoint or version 0, and every commit after it."""
     assert latest_version(names) == latest
     if latest is not None:
         assert earliest_version(names, latest=latest) == earliest
 
 
+@pytest.mark.requirements("CKPT-MP-2")
 @pytest.mark.parametrize(("latest", "expected"), [(3, None), (4, 4), (5, 4), (8, 4)])
 def test_the_oldest_checkpoint_is_complete_and_of_a_version_up_to_the_latest(latest: int, expected: int | None) -> None:
-    """CKPT-MP-2"""
     part = f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet"
     names = [part, f"{8:020d}.checkpoint.parquet", f"{4:020d}.checkpoint.parquet", *_commits(0, 1, 2)]
     assert oldest_checkpoint(names, latest=latest) == expected
 
 
+@pytest.mark.requirements("CLEAN-10", "LOG-4")
 def test_a_cleaned_log_is_distinguished_from_one_with_a_gap() -> None:
-    """CLEAN-10, LOG-4."""
     cleaned = [*_commits(3, 4, 5), f"{4:020d}.checkpoint.parquet"]
     assert [version_after_cleanup(cleaned, version=version, latest=5) for version in (1, 3, 4)] == [4, 4, None]
     assert version_after_cleanup(_commits(0, 1, 3), version=1, latest=3) is None

@@ -22,6 +22,7 @@ def metadata(*, identity: dict[str, Any] | None = None, **configuration: str) ->
     return Metadata(id="t", schema_string=schema_to_json(schema), configuration=names)
 
 
+@pytest.mark.requirements("RESTORE-3")
 @pytest.mark.parametrize(
     ("step", "then", "now", "restored"),
     [(1, 5, 9, 9), (1, 9, 5, 9), (-2, -4, -8, -8), (1, None, 9, 9), (1, 5, None, 5)],
@@ -29,8 +30,6 @@ def metadata(*, identity: dict[str, Any] | None = None, **configuration: str) ->
 def test_high_water_marks_of_identity_columns_do_not_go_back(
     step: int, then: int | None, now: int | None, restored: int
 ) -> None:
-    """RESTORE-3"""
-
     def with_mark(mark: int | None) -> Metadata:
         return metadata(identity={"start": 1, "step": step} | ({} if mark is None else {"highWaterMark": mark}))
 
@@ -38,8 +37,9 @@ def test_high_water_marks_of_identity_columns_do_not_go_back(
     assert parse_schema(after.schema_string).fields[0].metadata["delta.identity.highWaterMark"] == restored
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_a_renamed_identity_column_keeps_its_mark() -> None:
-    """RESTORE-3: by its name in files, which is its first name where column mapping came later."""
+    """By its name in files, which is its first name where column mapping came later."""
     old = metadata(identity={"start": 1, "step": 1, "highWaterMark": 5})
     mapped = metadata(identity={"start": 1, "step": 1, "highWaterMark": 5})
     renamed = metadata(identity={"start": 1, "step": 1, "highWaterMark": 9})
@@ -58,8 +58,8 @@ def test_a_column_that_was_no_identity_column_stays_without_a_mark() -> None:
     assert restored_metadata(current, target).schema_string == target.schema_string
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_the_highest_column_id_does_not_go_back() -> None:
-    """RESTORE-3"""
     current, target = metadata(**{MAX_COLUMN_ID: "12"}), metadata(**{MAX_COLUMN_ID: "3"})
     assert restored_metadata(current, target).configuration == {MAX_COLUMN_ID: "12"}
     assert restored_metadata(target, metadata()).configuration == {MAX_COLUMN_ID: "3"}
@@ -84,15 +84,16 @@ def test_files_are_compared_by_path_and_deletion_vector() -> None:
     assert difference.added["deletionVector"].to_pylist()[0] is None
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_the_table_keeps_the_id_that_the_catalog_gave_it() -> None:
-    """RESTORE-3: a version before the table was adopted has no id, one of an earlier catalog has another."""
+    """A version before the table was adopted has no id, one of an earlier catalog has another."""
     current = metadata(io__unitycatalog__tableId="mine")
     for target in (metadata(), metadata(io__unitycatalog__tableId="of an earlier catalog")):
         assert restored_metadata(current, target).configuration == {"io.unitycatalog.tableId": "mine"}
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_in_commit_timestamps_and_checkpoint_protection_continue() -> None:
-    """RESTORE-3"""
     of_the_log = {
         "delta__enableInCommitTimestamps": "true",
         "delta__inCommitTimestampEnablementVersion": "4",
@@ -103,9 +104,8 @@ def test_in_commit_timestamps_and_checkpoint_protection_continue() -> None:
     assert after.configuration == {key.replace("__", "."): value for key, value in of_the_log.items()} | {"owner": "me"}
 
 
+@pytest.mark.requirements("RESTORE-3")
 def test_a_protocol_is_never_lowered_and_regains_dropped_features() -> None:
-    """RESTORE-3"""
-
     def protocol(*features: str) -> Protocol:
         return Protocol(
             min_reader_version=3, min_writer_version=7, reader_features=("deletionVectors",), writer_features=features

@@ -43,8 +43,8 @@ def _parse(texts: list[str | None]) -> pa.Array:
     return parsed
 
 
+@pytest.mark.requirements("CKPT-10", "CKPT-11", "X4")
 def test_bounds_have_the_types_of_their_columns() -> None:
-    """CKPT-10, CKPT-11, ruling X4."""
     value = _parse([_STATS, None, "broken"]).to_pylist()
     bounds = {
         "id": 9007199254740993,
@@ -62,8 +62,8 @@ def test_bounds_have_the_types_of_their_columns() -> None:
     assert value == [expected, None, None]
 
 
+@pytest.mark.requirements("CKPT-11")
 def test_types_in_the_struct_are_native() -> None:
-    """CKPT-11."""
     kind = _parse([_STATS]).type.field("minValues").type
     assert kind.field("small").type == pa.int8()
     assert kind.field("price").type == pa.decimal128(38, 10)
@@ -72,8 +72,8 @@ def test_types_in_the_struct_are_native() -> None:
     assert kind.get_field_index("unindexed") < 0 and kind.get_field_index("flag") < 0
 
 
+@pytest.mark.requirements("CKPT-12")
 def test_texts_from_the_struct_are_equivalent_to_the_original_texts() -> None:
-    """CKPT-12."""
     texts = stats_texts(_parse([_STATS, None])).to_pylist()
     assert texts[1] is None
     again = json.loads(texts[0], parse_float=Decimal)
@@ -86,38 +86,38 @@ def test_texts_from_the_struct_are_equivalent_to_the_original_texts() -> None:
     assert _parse(texts).equals(_parse([_STATS, None]))
 
 
+@pytest.mark.requirements("CKPT-10")
 def test_a_table_without_statistics_has_no_struct() -> None:
-    """CKPT-10."""
     assert stats_struct(pa.array([None, "{}"], pa.string()), _SCHEMA, without=frozenset()) is None
     assert stats_struct(pa.array([], pa.string()), _SCHEMA, without=frozenset()) is None
 
 
+@pytest.mark.requirements("CKPT-11", "SKIP-2")
 def test_only_bounds_that_do_not_fit_their_type_are_dropped() -> None:
-    """CKPT-11, SKIP-2."""
     values = _parse(['{"minValues":{"small":300}}', '{"minValues":{"small":3}}']).to_pylist()
     assert [(value or {}).get("minValues") for value in values] == [None, {"small": 3}]
 
 
+@pytest.mark.requirements("STATS-2")
 def test_tight_bounds_inside_a_string_is_ignored() -> None:
-    """STATS-2."""
     value = _parse(['{"numRecords":1,"minValues":{"name":"\\"tightBounds\\":false"}}'])
     assert value.type.get_field_index("tightBounds") < 0
 
 
+@pytest.mark.requirements("CKPT-11", "X4")
 def test_the_misspelled_null_counts_is_ignored() -> None:
-    """CKPT-11, ruling X4."""
     kind = pa.struct({"numRecords": pa.int64(), "nullCounts": pa.struct({"id": pa.int64()})})
     assert stats_texts(pa.array([{"numRecords": 1, "nullCounts": {"id": 1}}], kind)).to_pylist() == ['{"numRecords":1}']
 
 
+@pytest.mark.requirements("STATS-7")
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_non_finite_bounds_are_left_out(number: float) -> None:
-    """STATS-7."""
     kind = pa.struct({"minValues": pa.struct({"x": pa.float64()})})
     assert json.loads(stats_texts(pa.array([{"minValues": {"x": number}}], kind))[0].as_py()) == {"minValues": {}}
 
 
+@pytest.mark.requirements("STATS-7", "CKPT-12")
 def test_small_decimals_are_not_written_in_scientific_notation() -> None:
-    """STATS-7, CKPT-12."""
     kind = pa.struct({"x": pa.decimal128(20, 10)})
     assert stats_texts(pa.array([{"x": Decimal("0.0000000001")}], kind)).to_pylist() == ['{"x":0.0000000001}']

@@ -70,8 +70,8 @@ def _advance(before: VersionChecksum, *actions: Action) -> VersionChecksum | Non
     return advance_checksum(before, [_commit(1, *actions)], location=_LOCATION)
 
 
+@pytest.mark.requirements("CRC-2", "CRC-3", "CRC-4", "CRC-6", "CRC-7", "X11")
 def test_a_checksum_counts_and_sums_live_files() -> None:
-    """CRC-2, CRC-3, CRC-4, CRC-6, CRC-7, ruling X11."""
     state = _state(
         _add("a", 8191),
         _add("b", 8192, 9),
@@ -99,8 +99,8 @@ def _columns(histogram: FileSizeHistogram) -> tuple[tuple[int, ...], tuple[int, 
     return histogram.boundaries, histogram.file_counts, histogram.total_bytes
 
 
+@pytest.mark.requirements("CRC-5")
 def test_a_size_on_a_boundary_belongs_to_the_upper_bin() -> None:
-    """CRC-5."""
     before = build_checksum(_state(), txn_id=None, in_commit_timestamp=None)
     assert before.file_size_histogram == FileSizeHistogram(
         boundaries=DEFAULT_BOUNDARIES,
@@ -112,8 +112,8 @@ def test_a_size_on_a_boundary_belongs_to_the_upper_bin() -> None:
     assert after.file_size_histogram.file_counts[:3] == (0, 1, 0)
 
 
+@pytest.mark.requirements("CRC-5")
 def test_boundaries_ascend_from_zero() -> None:
-    """CRC-5."""
     assert DEFAULT_BOUNDARIES[0] == 0 and list(DEFAULT_BOUNDARIES) == sorted(set(DEFAULT_BOUNDARIES))
     assert len(DEFAULT_BOUNDARIES) == 95
     histogram = build_checksum(_state(_add("a", 10**15)), txn_id=None, in_commit_timestamp=None).file_size_histogram
@@ -126,12 +126,12 @@ _STEP = st.dictionaries(
 )
 
 
+@pytest.mark.requirements("CRC-7")
 @settings(deadline=None)
 @given(st.lists(st.tuples(_STEP, st.dictionaries(st.sampled_from("xyz"), st.booleans(), max_size=2)), max_size=6))
 def test_advanced_checksums_equal_built_ones(
     steps: list[tuple[dict[str, tuple[int, int]], dict[str, bool]]],
 ) -> None:
-    """CRC-7."""
     state = _state(_add("a", 1))
     live = {"a": _add("a", 1)}
     start = build_checksum(state, txn_id=None, in_commit_timestamp=0)
@@ -157,8 +157,8 @@ def test_advanced_checksums_equal_built_ones(
         assert value == advance_checksum(start, commits, location=_LOCATION)
 
 
+@pytest.mark.requirements("CRC-4", "CRC-7", "FILE-5")
 def test_a_new_deletion_vector_on_a_file_is_counted_once() -> None:
-    """CRC-4, CRC-7, FILE-5."""
     before = build_checksum(_state(_add("a", 5, 3)), txn_id=None, in_commit_timestamp=None)
     after = _advance(before, _remove(_add("a", 5, 3)), _add("a", 5, 7, data_change=False))
     assert after is not None
@@ -170,6 +170,7 @@ def test_a_new_deletion_vector_on_a_file_is_counted_once() -> None:
     )
 
 
+@pytest.mark.requirements("CRC-7", "FILE-4", "FILE-9")
 @pytest.mark.parametrize(
     "action",
     [
@@ -180,13 +181,12 @@ def test_a_new_deletion_vector_on_a_file_is_counted_once() -> None:
     ],
 )
 def test_a_commit_without_the_needed_fields_gives_none(action: Action) -> None:
-    """CRC-7, FILE-4, FILE-9."""
     before = build_checksum(_state(_add("a", 5)), txn_id=None, in_commit_timestamp=None)
     assert _advance(before, action) is None
 
 
+@pytest.mark.requirements("CRC-3")
 def test_the_timestamp_is_present_exactly_if_the_feature_is_enabled() -> None:
-    """CRC-3."""
     before = build_checksum(_state(), txn_id=None, in_commit_timestamp=1)
     after = _advance(before, Metadata(id="i", schema_string=_METADATA.schema_string))
     assert before.in_commit_timestamp == 1
@@ -200,8 +200,8 @@ def _full() -> VersionChecksum:
     return build_checksum(state, txn_id="t", in_commit_timestamp=1)
 
 
+@pytest.mark.requirements("CRC-1", "CRC-2")
 def test_an_encoded_checksum_is_decoded() -> None:
-    """CRC-1, CRC-2."""
     data = version_checksum.encode(_full())
     assert version_checksum.decode(data) == _full()
     content = json.loads(data)
@@ -210,8 +210,8 @@ def test_an_encoded_checksum_is_decoded() -> None:
     assert "allFiles" not in content
 
 
+@pytest.mark.requirements("CRC-9", "CRC-10", "X18")
 def test_older_names_and_missing_or_unknown_fields_are_accepted() -> None:
-    """CRC-9, CRC-10, ruling X18."""
     content = json.loads(version_checksum.encode(_full()))
     content["histogramOpt"] = content.pop("fileSizeHistogram")
     content["unknown"] = {"a": 1}
@@ -225,9 +225,9 @@ def test_older_names_and_missing_or_unknown_fields_are_accepted() -> None:
     assert after is not None and after.num_files == 2 and after.set_transactions is None
 
 
+@pytest.mark.requirements("CRC-2", "CRC-9")
 @pytest.mark.parametrize("name", ["tableSizeBytes", "numFiles", "numMetadata", "numProtocol", "metadata", "protocol"])
 def test_a_file_without_a_required_field_is_treated_as_missing(name: str) -> None:
-    """CRC-2, CRC-9."""
     content = json.loads(version_checksum.encode(_full()))
     content.pop(name)
     assert version_checksum.decode(json.dumps(content).encode()) is None
@@ -235,14 +235,14 @@ def test_a_file_without_a_required_field_is_treated_as_missing(name: str) -> Non
     assert version_checksum.decode(json.dumps(content).encode()) is None
 
 
+@pytest.mark.requirements("CRC-9")
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"{", b"null"])
 def test_an_invalid_file_is_treated_as_missing(data: bytes) -> None:
-    """CRC-9."""
     assert version_checksum.decode(data) is None
 
 
+@pytest.mark.requirements("CRC-11")
 def test_differences_names_the_fields_that_do_not_match() -> None:
-    """CRC-11."""
     state = _state(_add("a", 5))
     value = build_checksum(state, txn_id=None, in_commit_timestamp=None)
     assert version_checksum.differences(value, state) == ()

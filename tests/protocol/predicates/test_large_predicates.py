@@ -93,10 +93,10 @@ def adds(*bounds: int) -> pa.Table:
     return pa.table(columns, schema=pa.schema([field.with_nullable(True) for field in ADD_SCHEMA]))
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 def test_every_walk_survives_ten_thousand_comparisons(shape: Callable[[], Predicate]) -> None:
-    """SKIP-1."""
     predicate = shape()
     check_predicate(predicate)
     assert columns_of(predicate) == {"id"}
@@ -144,8 +144,8 @@ def predicate_holds(predicate: Predicate, number: int) -> bool:
     return answers[0]
 
 
+@pytest.mark.requirements("DML-3")
 def test_partition_values_decide_a_large_condition() -> None:
-    """DML-3."""
     parts = tuple(Comparison("p", Op.EQ, 2 * number) for number in range(MANY))
     files = adds(0, 1, 2)
     for predicate in (Or(parts), Not(And(tuple(Not(part) for part in parts)))):

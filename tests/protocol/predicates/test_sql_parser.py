@@ -147,6 +147,7 @@ def utc(year: int, month: int, day: int) -> datetime:
 AFTER, BEFORE = Comparison("ts", Op.GE, utc(2019, 12, 30)), Comparison("ts", Op.LE, utc(2020, 1, 3))
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     ("text", "weaker"),
     [
@@ -167,7 +168,7 @@ AFTER, BEFORE = Comparison("ts", Op.GE, utc(2019, 12, 30)), Comparison("ts", Op.
     ],
 )
 def test_a_predicate_that_follows_under_every_setting_is_added(text: str, weaker: tuple[Predicate, ...]) -> None:
-    """SKIP-1: casts that Spark introduces and session zones shift a comparison by less than two days."""
+    """Casts that Spark introduces and session zones shift a comparison by less than two days."""
     predicate = parse_predicate(text, SCHEMA)
     assert isinstance(predicate, And)
     assert predicate.parts[:-1] == weaker
@@ -184,9 +185,10 @@ def test_each_operand_is_understood_on_its_own() -> None:
     assert parse_predicate("not (i = 1 and upper(s) = 'A')", SCHEMA) == Not(And((one, upper)))
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("text", ["not (ts = '2020-01-01')", "not (b or ts = '2020-01-01')", "not not not i = 1e3"])
 def test_no_predicate_is_derived_from_an_operand_inside_of_a_not(text: str) -> None:
-    """SKIP-1: where the operand is NULL, the derived predicate may be false."""
+    """Where the operand is NULL, the derived predicate may be false."""
     predicate = parse_predicate(text, SCHEMA)
     assert isinstance(predicate, Not)
     assert isinstance(list(leaves(predicate))[-1], Opaque)
@@ -269,9 +271,10 @@ def test_written_texts_with_quotes_parse_to_the_same_predicate(text: str) -> Non
     assert parse_predicate(to_sql(predicate), SCHEMA) == predicate
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("text", ["NOT s LIKE 'x%'", "s NOT LIKE 'x%'", "NOT (s LIKE 'x%')"])
 def test_a_negated_like_is_negated(text: str) -> None:
-    """SKIP-1: in every form that the parser returns."""
+    """In every form that the parser returns."""
     schema = StructType((StructField("s", PrimitiveType("string")),))
     assert parse_predicate(text, schema) == Not(StartsWith("s", "x"))
     assert parse_predicate("NOT (s NOT LIKE 'x%')", schema) == StartsWith("s", "x")

@@ -37,6 +37,7 @@ def text(schema: StructType) -> str:
 BEFORE = "Id bigint, s struct<a:int,b:string>, l array<struct<x:int,y:int>>, m map<struct<k:int>,array<int>>"
 
 
+@pytest.mark.requirements("META-6")
 @pytest.mark.parametrize(
     ("change", "old", "new"),
     [
@@ -61,7 +62,6 @@ BEFORE = "Id bigint, s struct<a:int,b:string>, l array<struct<x:int,y:int>>, m m
     ],
 )  # fmt: skip
 def test_changes_at_every_level(change: Callable[[StructType], StructType], old: str, new: str) -> None:
-    """META-6"""
     after = change(SCHEMA)
     assert text(SCHEMA) == BEFORE
     assert text(after) == BEFORE.replace(old, new)

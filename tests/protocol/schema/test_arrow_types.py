@@ -36,13 +36,14 @@ def without_metadata(data_type: DataType) -> DataType:
             return data_type
 
 
+@pytest.mark.requirements("PQ-1", "SCHEMA-10")
 @settings(deadline=None)
 @given(arrow_schemas)
 def test_types_survive_the_conversion_to_arrow_and_back(schema: StructType) -> None:
-    """PQ-1, SCHEMA-10."""
     assert from_arrow_schema(to_arrow_schema(schema)) == without_metadata(schema)
 
 
+@pytest.mark.requirements("PQ-3")
 @pytest.mark.parametrize(
     ("arrow", "expected"),
     [
@@ -56,12 +57,11 @@ def test_types_survive_the_conversion_to_arrow_and_back(schema: StructType) -> N
     ],
 )
 def test_foreign_arrow_types_become_a_type_that_holds_every_value(arrow: pa.DataType, expected: DataType) -> None:
-    """PQ-3."""
     assert from_arrow_schema(pa.schema([("c", arrow)])).fields[0].type == expected
 
 
+@pytest.mark.requirements("SCHEMA-11")
 def test_void_columns_are_nullable_in_arrow_even_if_declared_not_null() -> None:
-    """SCHEMA-11."""
     void = PrimitiveType("void")
     schema = StructType((StructField("v", void, False), StructField("a", ArrayType(void, False))))
 
@@ -70,8 +70,8 @@ def test_void_columns_are_nullable_in_arrow_even_if_declared_not_null() -> None:
         to_arrow_schema(StructType((StructField("m", MapType(void, STRING)),)))
 
 
+@pytest.mark.requirements("PQ-3", "SCHEMA-4")
 def test_types_without_a_counterpart_are_refused_by_column() -> None:
-    """PQ-3, SCHEMA-4."""
     with pytest.raises(InvalidArgumentError, match=r"'s\.t'"):
         from_arrow_schema(pa.schema([("s", pa.struct([("t", pa.time64("us"))]))]))
     with pytest.raises(InvalidArgumentError):

@@ -8,6 +8,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.schema.column_paths import column_path, path_text
 
 
+@pytest.mark.requirements("COLMAP-13")
 @pytest.mark.parametrize(
     ("text", "path"),
     [
@@ -20,7 +21,6 @@ from cm_delta_dagster.protocol.schema.column_paths import column_path, path_text
     ],
 )
 def test_text_and_names_give_the_same_path(text: str | list[str], path: tuple[str, ...]) -> None:
-    """COLMAP-13"""
     assert column_path(text) == path
 
 

@@ -45,14 +45,14 @@ def strict(table: StructType, offered: StructType) -> StructType:
     return reconcile_schemas(table, offered, mode=SchemaMode.STRICT)
 
 
+@pytest.mark.requirements("SCHEVO-2")
 @pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
 def test_missing_nullable_columns_and_other_case_keep_the_schema(mode: SchemaMode) -> None:
-    """SCHEVO-2."""
     assert reconcile_schemas(TABLE, struct(ID=LONG, S=struct(X=LONG)), mode=mode) == TABLE
 
 
+@pytest.mark.requirements("SCHEVO-1")
 def test_an_unknown_column_is_refused_and_both_schemas_are_shown() -> None:
-    """SCHEVO-1."""
     with pytest.raises(SchemaMismatchError) as caught:
         strict(TABLE, struct(id=LONG, extra=STRING))
 
@@ -62,22 +62,22 @@ def test_an_unknown_column_is_refused_and_both_schemas_are_shown() -> None:
     assert "  extra: string" in message
 
 
+@pytest.mark.requirements("SCHEVO-1")
 def test_an_unknown_nested_field_is_refused_by_its_path() -> None:
-    """SCHEVO-1."""
     with pytest.raises(SchemaMismatchError, match=r"'s\.z'"):
         strict(TABLE, struct(id=LONG, s=struct(z=LONG)))
 
 
+@pytest.mark.requirements("SCHEVO-2", "SCHEMA-9")
 @pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
 def test_a_missing_column_that_may_not_be_null_is_refused(mode: SchemaMode) -> None:
-    """SCHEVO-2, SCHEMA-9."""
     with pytest.raises(SchemaMismatchError, match="'Id' is missing"):
         reconcile_schemas(TABLE, struct(name=STRING), mode=mode)
 
 
+@pytest.mark.requirements("SCHEVO-2")
 @pytest.mark.parametrize("key", ["CURRENT_DEFAULT", "delta.generationExpression", "delta.identity.start"])
 def test_a_missing_column_that_the_writer_fills_is_accepted(key: str) -> None:
-    """SCHEVO-2."""
     table = StructType((StructField("a", LONG, False, {key: "1"}), StructField("b", LONG)))
 
     assert strict(table, struct(b=LONG)) == table
@@ -89,6 +89,7 @@ BYTE, SHORT, INTEGER, FLOAT, DOUBLE, DATE, TIMESTAMP, NTZ, VOID = (
 )
 
 
+@pytest.mark.requirements("SCHEVO-1")
 @pytest.mark.parametrize(
     ("offered", "column"),
     [
@@ -103,7 +104,6 @@ BYTE, SHORT, INTEGER, FLOAT, DOUBLE, DATE, TIMESTAMP, NTZ, VOID = (
     ],
 )  # fmt: skip
 def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataType, column: DataType) -> None:
-    """SCHEVO-1."""
     table = struct(c=column)
 
     assert fits(offered, column)
@@ -111,6 +111,7 @@ def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataTy
     assert merged(table, struct(c=offered)) == table
 
 
+@pytest.mark.requirements("SCHEVO-1", "SCHEVO-5")
 @pytest.mark.parametrize(
     ("offered", "column"),
     [
@@ -124,14 +125,13 @@ def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataTy
 )  # fmt: skip
 @pytest.mark.parametrize("mode", [SchemaMode.STRICT, SchemaMode.MERGE])
 def test_types_that_could_change_values_are_refused(offered: DataType, column: DataType, mode: SchemaMode) -> None:
-    """SCHEVO-1, SCHEVO-5."""
     assert not fits(offered, column)
     with pytest.raises(SchemaMismatchError, match="in the offered rows"):
         reconcile_schemas(struct(c=column), struct(c=offered), mode=mode)
 
 
+@pytest.mark.requirements("SCHEVO-3")
 def test_merging_appends_new_columns_at_every_level_as_nullable() -> None:
-    """SCHEVO-3."""
     new = StructType((StructField("k", LONG, False),))
     offered = StructType(
         (
@@ -149,8 +149,8 @@ def test_merging_appends_new_columns_at_every_level_as_nullable() -> None:
     assert result.fields[3] == StructField("New", ArrayType(struct(k=LONG), True), True, {"comment": "n"})
 
 
+@pytest.mark.requirements("SCHEVO-3")
 def test_merging_reaches_into_arrays_and_maps() -> None:
-    """SCHEVO-3."""
     table = struct(a=ArrayType(struct(x=LONG)), m=MapType(STRING, struct(x=LONG)))
     offered = struct(a=ArrayType(struct(y=LONG)), m=MapType(STRING, struct(y=LONG)))
 
@@ -158,16 +158,16 @@ def test_merging_reaches_into_arrays_and_maps() -> None:
     assert merged(table, offered) == struct(a=ArrayType(both), m=MapType(STRING, both))
 
 
+@pytest.mark.requirements("SCHEVO-4")
 def test_an_overwrite_uses_the_offered_schema() -> None:
-    """SCHEVO-4."""
     offered = struct(other=STRING)
 
     assert reconcile_schemas(TABLE, offered, mode=SchemaMode.OVERWRITE) == offered
 
 
+@pytest.mark.requirements("SCHEMA-8")
 @pytest.mark.parametrize("mode", list(SchemaMode))
 def test_offered_columns_that_differ_only_in_case_are_refused(mode: SchemaMode) -> None:
-    """SCHEMA-8."""
     with pytest.raises(SchemaMismatchError, match="same level"):
         reconcile_schemas(TABLE, struct(id=LONG, ID=LONG), mode=mode)
 
@@ -175,10 +175,11 @@ def test_offered_columns_that_differ_only_in_case_are_refused(mode: SchemaMode) 
 column_sets = st.lists(st.sampled_from("abcdef"), unique=True).map(lambda names: struct(**dict.fromkeys(names, LONG)))
 
 
+@pytest.mark.requirements("SCHEVO-3")
 @settings(deadline=None)
 @given(column_sets, column_sets)
 def test_after_merging_the_same_rows_fit_strictly(table: StructType, offered: StructType) -> None:
-    """SCHEVO-3: merging keeps the existing columns and is idempotent."""
+    """Merging keeps the existing columns and is idempotent."""
     result = merged(table, offered)
 
     assert result.fields[: len(table.fields)] == table.fields
@@ -186,8 +187,9 @@ def test_after_merging_the_same_rows_fit_strictly(table: StructType, offered: St
     assert merged(result, offered) == result
 
 
+@pytest.mark.requirements("SCHEVO-4", "UP-TW-2")
 def test_a_merge_widens_types_where_the_caller_permits_it() -> None:
-    """SCHEVO-4, UP-TW-2: at every level, and never to a narrower type."""
+    """At every level, and never to a narrower type."""
     table = struct(a=INTEGER, s=struct(x=INTEGER), l=ArrayType(INTEGER), m=MapType(INTEGER, INTEGER))
     offered = struct(a=LONG, s=struct(x=LONG), l=ArrayType(LONG), m=MapType(LONG, LONG))
 
@@ -205,14 +207,15 @@ def test_a_merge_widens_types_where_the_caller_permits_it() -> None:
             refused()
 
 
+@pytest.mark.requirements("UP-VOID-1")
 def test_a_merge_gives_a_void_column_the_offered_type() -> None:
-    """UP-VOID-1"""
     assert merged(struct(a=VOID), struct(a=LONG)) == struct(a=LONG)
     assert merged(struct(a=LONG), struct(a=VOID)) == struct(a=LONG)
 
 
+@pytest.mark.requirements("SCHEVO-3", "UP-TW-2")
 def test_a_merge_with_evolution_changes_only_what_the_table_permits() -> None:
-    """SCHEVO-3, UP-TW-2: NOT NULL columns may be missing in the source, and a type that is not widened stays."""
+    """NOT NULL columns may be missing in the source, and a type that is not widened stays."""
     source = struct(name=LONG, s=struct(x=DOUBLE, z=LONG), new=STRING)
     result = evolved_by_merge(TABLE, source)
     assert result.fields[:2] == TABLE.fields[:2]

@@ -40,16 +40,17 @@ def schema_of(kind: object) -> str:
     return json.dumps({"type": "struct", "fields": [{"name": "a", "type": kind, "nullable": True, "metadata": {}}]})
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_interval_names_belong_to_two_families() -> None:
-    """UP-INT-1."""
     assert {YEAR_MONTH, "interval year", "interval month"} == YEAR_MONTH_NAMES
     assert len(DAY_TIME_NAMES) == 10
     assert {DAY_TIME, "interval day", "interval second", "interval hour to minute"} < DAY_TIME_NAMES
 
 
+@pytest.mark.requirements("UP-INT-1")
 @pytest.mark.parametrize("name", sorted(YEAR_MONTH_NAMES | DAY_TIME_NAMES))
 def test_every_spelling_is_read_and_kept(name: str) -> None:
-    """UP-INT-1: at the top and inside of a list."""
+    """At the top and inside of a list."""
     for kind in (name, {"type": "array", "elementType": name, "containsNull": True}):
         schema = parse_schema(schema_of(kind))
         assert json.loads(schema_to_json(schema)) == json.loads(schema_of(kind))
@@ -57,17 +58,19 @@ def test_every_spelling_is_read_and_kept(name: str) -> None:
     assert to_arrow_type(PrimitiveType(name)) == wanted
 
 
+@pytest.mark.requirements("UP-INT-1")
 @pytest.mark.parametrize(
     "name",
     ["interval", "interval month to year", "interval month to day", "interval second to day", "interval day to day",
      "INTERVAL Year To Month", "interval  day", "interval week", "interval year to day"],
 )  # fmt: skip
 def test_another_spelling_is_refused(name: str) -> None:
-    """UP-INT-1: names are those of the protocol, in lower case, and do not mix the families."""
+    """Names are those of the protocol, in lower case, and do not mix the families."""
     with pytest.raises(CorruptLogError, match=f"'a' has the type '{name}'"):
         parse_schema(schema_of(name))
 
 
+@pytest.mark.requirements("UP-INT-1")
 @pytest.mark.parametrize(
     ("text", "name", "expected"),
     [
@@ -108,13 +111,13 @@ def test_another_spelling_is_refused(name: str) -> None:
     ],
 )
 def test_literals_are_numbers_of_months_or_microseconds(text: str, name: str, expected: int | None) -> None:
-    """UP-INT-1: partition values are ANSI literals; ambiguous texts are refused."""
+    """Partition values are ANSI literals; ambiguous texts are refused."""
     assert parse_interval(text, name) == expected
 
 
+@pytest.mark.requirements("UP-INT-1")
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1))
 def test_every_value_survives_as_text(months: int, micros: int) -> None:
-    """UP-INT-1."""
     assert parse_interval(interval_text(months, YEAR_MONTH), YEAR_MONTH) == months
     assert parse_interval(interval_text(micros, DAY_TIME), DAY_TIME) == micros
     span = dt.timedelta(microseconds=micros)
@@ -125,8 +128,8 @@ def test_every_value_survives_as_text(months: int, micros: int) -> None:
     assert parse_partition_value(text, PrimitiveType(YEAR_MONTH)) == of_months
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_a_damaged_literal_and_a_value_of_another_type_are_refused() -> None:
-    """UP-INT-1."""
     with pytest.raises(CorruptLogError, match="'12' in the log is not a value of type interval year to month"):
         parse_partition_value("12", PrimitiveType(YEAR_MONTH))
     for value, name in ((pa.MonthDayNano((1, 1, 0)), YEAR_MONTH), (12, YEAR_MONTH), (12, DAY_TIME)):
@@ -134,8 +137,9 @@ def test_a_damaged_literal_and_a_value_of_another_type_are_refused() -> None:
             serialize_partition_value(value, PrimitiveType(name))
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_partition_values_have_the_arrow_type_and_are_stored_as_numbers() -> None:
-    """UP-INT-1: checkpoints contain the same numbers as data files."""
+    """Checkpoints contain the same numbers as data files."""
     texts = pa.array(["INTERVAL '1-2' YEAR TO MONTH", None, ""])
     months = partition_value_array(texts, PrimitiveType(YEAR_MONTH))
     assert months.type == pa.month_day_nano_interval()
@@ -145,8 +149,8 @@ def test_partition_values_have_the_arrow_type_and_are_stored_as_numbers() -> Non
     assert physical_values(spans).equals(pa.array([-DAY, None], pa.int64()))
 
 
+@pytest.mark.requirements("UP-INT-1")
 def test_an_interval_is_not_written_at_any_depth() -> None:
-    """UP-INT-1."""
     inner = StructType((StructField("x", ArrayType(PrimitiveType("interval month"))),))
     with pytest.raises(SchemaMismatchError, match="Column 's' has the type 'interval month'"):
         check_writable_types(StructType((StructField("s", inner),)))

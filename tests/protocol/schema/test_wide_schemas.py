@@ -12,6 +12,7 @@ import pytest
 from cm_delta_dagster.arrow.columns import FileLayout
 from cm_delta_dagster.client.post_commit.checkpoint_writer import write_checkpoint
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.log.stats_parsed import stats_struct, stats_texts
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
@@ -71,8 +72,9 @@ def test_four_times_the_columns_are_four_times_the_work(name: str) -> None:
     assert many < 4.5 * few
 
 
+@pytest.mark.requirements("SCHEMA-2")
 def test_a_field_is_found_ignoring_case_and_the_first_of_two_counts() -> None:
-    """SCHEMA-2: the index of the names is no part of the value."""
+    """The index of the names is no part of the value."""
     schema = StructType((StructField("a", LONG), StructField("B", LONG, nullable=False), StructField("b", LONG)))
     unused = StructType(schema.fields)
     assert schema.field("b") is schema.field("B") is schema.fields[1]
@@ -80,8 +82,9 @@ def test_a_field_is_found_ignoring_case_and_the_first_of_two_counts() -> None:
     assert (schema, hash(schema), repr(schema)) == (unused, hash(unused), repr(unused))
 
 
+@pytest.mark.requirements("CKPT-11")
 def test_statistics_of_a_wide_table_are_converted_both_ways() -> None:
-    """CKPT-11: every value comes back, nested ones too."""
+    """Every value comes back, nested ones too."""
     schema = StructType((*schema_of(1000).fields, StructField("s", schema_of(2))))
     text = '{"numRecords":2,"minValues":{"c0":1,"c999":7,"s":{"c1":5}},"nullCount":{"c999":1,"s":{"c0":0}}}'
     parsed = stats_struct(pa.array([text, None]), schema, without=frozenset())
@@ -89,8 +92,8 @@ def test_statistics_of_a_wide_table_are_converted_both_ways() -> None:
     assert stats_texts(parsed).to_pylist()[0] == text
 
 
+@pytest.mark.requirements("CKPT-10", "CKPT-11")
 def test_a_checkpoint_with_statistics_of_many_columns_is_read_back(tmp_path: Path) -> None:
-    """CKPT-10, CKPT-11."""
     names = [f"c{number}" for number in range(300)]
     properties = {"delta.checkpoint.writeStatsAsStruct": "true", "delta.checkpoint.writeStatsAsJson": "false"}
     table = ForeignTable(tmp_path / "t", *[field(name, "long") for name in names], properties=properties)
@@ -100,5 +103,5 @@ def test_a_checkpoint_with_statistics_of_many_columns_is_read_back(tmp_path: Pat
     table.add("a.parquet", rows, stats=stats)
     write_checkpoint(LocalStore(), table.open().snapshot(), now_ms=10**12)
     (tmp_path / "t/_delta_log/00000000000000000000.json").unlink()
-    assert read_arrow(table.open(), where="c299 = 299").equals(rows)
-    assert read_arrow(table.open(), where="c299 = 298").num_rows == 0
+    assert read_arrow(open_scan(table.open(), where="c299 = 299")).equals(rows)
+    assert read_arrow(open_scan(table.open(), where="c299 = 298")).num_rows == 0

@@ -80,6 +80,7 @@ def bounds(column: str, low: Any, high: Any, *, rows: int = 9, nulls: int | None
     return {}, json.dumps(stats)
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize(
     ("operator", "value", "keep"),
     [
@@ -91,12 +92,11 @@ def bounds(column: str, low: Any, high: Any, *, rows: int = 9, nulls: int | None
     ],
 )  # fmt: skip
 def test_integer_bounds_exclude_files(operator: Op, value: Any, keep: bool) -> None:
-    """SKIP-1."""
     assert kept(Comparison("I", operator, value), bounds("i", 5, 9)) == [keep]
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_negation_is_pushed_to_the_leaves() -> None:
-    """SKIP-1."""
     file = bounds("i", 5, 9)
     assert kept(Not(Comparison("i", Op.GE, 5)), file) == [False]
     assert kept(Not(Or((Comparison("i", Op.GT, 3), IsNull("i")))), file) == [False]
@@ -108,8 +108,8 @@ def test_negation_is_pushed_to_the_leaves() -> None:
     assert kept(Not(Comparison("i", Op.NULL_SAFE_EQ, 7)), bounds("i", 7, 7)) == [True]
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_in_lists_exclude_by_each_value_or_by_their_range() -> None:
-    """SKIP-1."""
     file = bounds("i", 5, 9)
     assert kept(In("i", (1, 20, None)), file) == [False]
     assert kept(In("i", (1, 7)), file) == [True]
@@ -119,8 +119,8 @@ def test_in_lists_exclude_by_each_value_or_by_their_range() -> None:
     assert kept(In("c", tuple(Decimal(n) / 4 for n in range(40, 200))), bounds("c", 1, 9.5)) == [False]
 
 
+@pytest.mark.requirements("SKIP-5", "STATS-3", "STATS-4")
 def test_null_counts_decide_is_null_and_is_not_null() -> None:
-    """SKIP-5, STATS-3, STATS-4."""
     no_null, some, only = (bounds("i", 1, 2, rows=3, nulls=n) for n in (0, 1, 3))
     unknown = bounds("i", 1, 2, nulls=None)
     assert kept(IsNull("i"), no_null, some, only, unknown) == [False, True, True, True]
@@ -133,6 +133,7 @@ def test_null_counts_decide_is_null_and_is_not_null() -> None:
     assert kept(StartsWith("s", "x"), data(numRecords=2, nullCount={"s": 2})) == [False]
 
 
+@pytest.mark.requirements("SKIP-2", "FILE-2")
 @pytest.mark.parametrize(
     "stats",
     [
@@ -143,26 +144,25 @@ def test_null_counts_decide_is_null_and_is_not_null() -> None:
     ],
 )  # fmt: skip
 def test_missing_or_invalid_statistics_do_not_exclude_files(stats: str | None) -> None:
-    """SKIP-2, FILE-2."""
     neighbours = bounds("i", 5, 9), bounds("i", 1, 1)
     assert kept(Comparison("i", Op.LT, 5), neighbours[0], ({}, stats), neighbours[1]) == [False, True, True]
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_one_invalid_text_does_not_affect_the_others() -> None:
-    """SKIP-2."""
     files = [bounds("i", number, number) for number in range(2000)]
     files[700] = ({}, "oops")
     expected = [number in (700, 1999) for number in range(2000)]
     assert kept(Comparison("i", Op.EQ, 1999), *files) == expected
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_integers_written_as_floats_are_valid_bounds() -> None:
-    """SKIP-2."""
     assert kept(Comparison("i", Op.LT, 5), data(minValues={"i": 5.0}, maxValues={"i": 9.0})) == [False]
 
 
+@pytest.mark.requirements("SKIP-3")
 def test_an_upper_timestamp_bound_is_one_millisecond_wider() -> None:
-    """SKIP-3."""
     second = datetime(2020, 1, 1, tzinfo=UTC)
     file = bounds("t", "2020-01-01T00:00:00.000Z", "2020-01-01T01:00:00.000+01:00")
     assert kept(Comparison("t", Op.GT, second + timedelta(microseconds=999)), file) == [True]
@@ -176,8 +176,8 @@ def test_an_upper_timestamp_bound_is_one_millisecond_wider() -> None:
     assert kept(Comparison("t", Op.EQ, datetime.max.replace(tzinfo=UTC)), file) == [False]
 
 
+@pytest.mark.requirements("SKIP-4")
 def test_strings_compare_as_utf8_bytes_with_truncated_upper_bounds() -> None:
-    """SKIP-4."""
     file = bounds("s", "ab", "\uff5e")
     assert kept(Comparison("s", Op.GT, "\uff5e"), file) == [False]
     # U+10000 sorts before U+FF5E in UTF-16 and after it in UTF-8.
@@ -190,8 +190,9 @@ def test_strings_compare_as_utf8_bytes_with_truncated_upper_bounds() -> None:
     assert kept(Not(StartsWith("s", "a")), file) == [True]
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_an_upper_bound_does_not_exclude_nan() -> None:
-    """SKIP-1: NaN is greater than every number in Spark, and the bounds of some writers ignore it."""
+    """NaN is greater than every number in Spark, and the bounds of some writers ignore it."""
     file = bounds("d", 1.0, 2.0)
     assert kept(Comparison("d", Op.GT, 5.0), file) == [True]
     assert kept(Comparison("d", Op.EQ, math.nan), file) == [True]
@@ -201,15 +202,16 @@ def test_an_upper_bound_does_not_exclude_nan() -> None:
     assert kept(Comparison("d", Op.EQ, 5.0), bounds("d", 1.0, "NaN")) == [True]
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_a_float_column_is_compared_as_spark_compares_it() -> None:
-    """SKIP-1: the float 0.1 is greater than the double 0.1."""
+    """The float 0.1 is greater than the double 0.1."""
     assert kept(Comparison("f", Op.EQ, 0.10000000149011612), bounds("f", 0.1, 0.1)) == [True]
     assert kept(Comparison("f", Op.EQ, 0.1), bounds("f", 0.1, 0.1)) == [False]
     assert kept(Comparison("f", Op.EQ, 2**24 + 1), bounds("f", 2**24, 2**24)) == [True]
 
 
+@pytest.mark.requirements("SKIP-1", "STATS-7")
 def test_decimals_are_compared_with_the_precision_of_their_writer() -> None:
-    """SKIP-1, STATS-7."""
     file = {}, '{"minValues":{"c":123456789012345678.01},"maxValues":{"c":123456789012345678.02}}'
     assert kept(Comparison("c", Op.LT, Decimal("123456789012345000.01")), file) == [False]
     assert kept(Comparison("c", Op.LE, Decimal("123456789012345678.01")), file) == [True]
@@ -223,15 +225,15 @@ def test_decimals_are_compared_with_the_precision_of_their_writer() -> None:
         assert keep_mask(adds(exact), predicate, schema=schema, partition_columns=()).to_pylist() == [keep]
 
 
+@pytest.mark.requirements("STATS-1")
 def test_nested_columns_are_resolved() -> None:
-    """STATS-1."""
     stats = json.dumps({"minValues": {"st": {"In.ner": 5}}, "maxValues": {"st": {"In.ner": 9}}})
     assert kept(Comparison("ST.`in.NER`", Op.GT, 9), ({}, stats), ({}, "{}")) == [False, True]
     assert kept(IsNull("st"), ({}, stats)) == [True]
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_unknown_and_specially_ordered_columns_exclude_nothing() -> None:
-    """SKIP-2."""
     assert kept(Comparison("missing", Op.EQ, 1), bounds("i", 5, 9)) == [True]
     for metadata, keep in (
         ({"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}, True),
@@ -267,6 +269,7 @@ def test_partitions_of_a_char_are_compared_with_their_blanks(predicate: Predicat
 PARTITION_FILES = [({"p": "1", "q": "a"}, None), ({"p": "2", "q": ""}, None), ({"p": None, "q": "b"}, None)]
 
 
+@pytest.mark.requirements("SKIP-1", "PART-1")
 @pytest.mark.parametrize(
     ("predicate", "answer"),
     [
@@ -285,7 +288,6 @@ PARTITION_FILES = [({"p": "1", "q": "a"}, None), ({"p": "2", "q": ""}, None), ({
     ],
 )
 def test_partition_values_decide_exactly(predicate: Predicate, answer: list[bool]) -> None:
-    """SKIP-1, PART-1."""
     assert kept(predicate, *PARTITION_FILES) == answer
     table = adds(*PARTITION_FILES)
     assert (
@@ -304,8 +306,8 @@ def test_only_partition_values_prove_an_exact_match() -> None:
     assert proven(AlwaysTrue()) == [True, True, True]
 
 
+@pytest.mark.requirements("PART-5")
 def test_partition_timestamps_without_a_zone_are_unknown() -> None:
-    """PART-5."""
     files = [({"z": "2020-01-01T00:00:00.000000Z"}, None), ({"z": "2020-01-01 00:00:00"}, None), ({"z": None}, None)]
     later = Comparison("z", Op.EQ, datetime(2021, 1, 1, tzinfo=UTC))
     assert kept(later, *files) == [False, True, False]
@@ -314,8 +316,8 @@ def test_partition_timestamps_without_a_zone_are_unknown() -> None:
     assert mask.to_pylist() == [True, False, False]
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_partition_and_row_conditions_work_together() -> None:
-    """SKIP-1."""
     files = [({"p": str(p)}, bounds("i", low, low + 1)[1]) for p in (1, 2) for low in (0, 10)]
     predicate = And((Comparison("p", Op.EQ, 2), Comparison("i", Op.GE, 10)))
     assert kept(predicate, *files) == [False, False, False, True]
@@ -323,13 +325,14 @@ def test_partition_and_row_conditions_work_together() -> None:
     assert kept(predicate) == []
 
 
+@pytest.mark.requirements("SKIP-1", "STATS-5", "STATS-6")
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(files, min_size=1, max_size=4), predicates)
 def test_skipping_never_drops_a_matching_row(
     table: list[tuple[dict[str, Any], list[dict[str, Any]], bool]], predicate: Predicate
 ) -> None:
-    """SKIP-1, STATS-5, STATS-6: nulls, NaN, long strings, timestamps next to a millisecond boundary."""
+    """Nulls, NaN, long strings, timestamps next to a millisecond boundary."""
     actions = adds(
         *(
             ({name: partition_text(value) for name, value in partition.items()}, stats_of(rows) if has_stats else None)
@@ -344,8 +347,9 @@ def test_skipping_never_drops_a_matching_row(
         assert all(truths) or not certain
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_decimal_bounds_that_a_writer_rounded_to_doubles_exclude_no_row() -> None:
-    """SKIP-1: deltalake writes decimals of any precision as JSON doubles; the true values may lie outside the bounds."""
+    """Deltalake writes decimals of any precision as JSON doubles; the true values may lie outside the bounds."""
     schema = StructType((StructField("d", DecimalType(38, 10)),))
     low, high = Decimal("12345678901234567890.1234567890"), Decimal("22345678901234567891.1234567899")
     stats = '{"numRecords":2,"minValues":{"d":1.2345678901234567e+19},"maxValues":{"d":2.234567890123456e+19},"nullCount":{"d":0}}'
@@ -362,8 +366,9 @@ def test_decimal_bounds_that_a_writer_rounded_to_doubles_exclude_no_row() -> Non
     assert not keeps(Op.GT, Decimal(22345678901234600000))
 
 
+@pytest.mark.requirements("SKIP-1")
 def test_bounds_of_a_column_widened_from_float_are_floats() -> None:
-    """SKIP-1: 0.7 as a float is 0.699999988, 0.1 is 0.10000000149."""
+    """0.7 as a float is 0.699999988, 0.1 is 0.10000000149."""
     changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     schema = StructType((StructField("d", PrimitiveType("double"), metadata=changes),))
     files = adds(({}, '{"numRecords":9,"minValues":{"d":0.7},"maxValues":{"d":1.1},"nullCount":{"d":0}}'), ({}, None))
@@ -376,9 +381,10 @@ def test_bounds_of_a_column_widened_from_float_are_floats() -> None:
     assert kept_by(Comparison("d", Op.LT, 0.69)) == [False, True]
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("value", [3.4028234663852886e38, 1e300])
 def test_bounds_beyond_the_floats_of_a_widened_column_are_kept(value: float) -> None:
-    """SKIP-1: the greatest float, and a double that no float can hold; neither makes NumPy warn of an overflow."""
+    """The greatest float, and a double that no float can hold; neither makes NumPy warn of an overflow."""
     changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
     schema = StructType((StructField("d", PrimitiveType("double"), metadata=changes),))
     for sign in (1, -1):
@@ -388,8 +394,9 @@ def test_bounds_beyond_the_floats_of_a_widened_column_are_kept(value: float) -> 
             assert keep_mask(adds(({}, stats)), predicate, schema=schema, partition_columns=()).to_pylist() == [True]
 
 
+@pytest.mark.requirements("SKIP-4")
 def test_truncated_bounds_of_older_writers_cover_supplementary_characters() -> None:
-    """SKIP-4: the suffix U+FFFD is less than such characters in UTF-8, and a split character was written as "?"."""
+    """The suffix U+FFFD is less than such characters in UTF-8, and a split character was written as "?"."""
     for tail in ("\ufffd", "?\ufffd"):
         stats = json.dumps({"numRecords": 1, "minValues": {"s": "x"}, "maxValues": {"s": "x" * 31 + tail}})
         value = "x" * 31 + "\U0001f600" * 40
@@ -397,8 +404,9 @@ def test_truncated_bounds_of_older_writers_cover_supplementary_characters() -> N
         assert mask.to_pylist() == [True]
 
 
+@pytest.mark.requirements("UP-VAR-4")
 def test_a_variant_is_skipped_by_null_count_but_not_by_bounds() -> None:
-    """UP-VAR-4: the bounds are an encoded object of paths, which cannot be compared with values of the column."""
+    """The bounds are an encoded object of paths, which cannot be compared with values of the column."""
     schema = StructType((StructField("v", PrimitiveType("variant")),))
     stats = {"numRecords": 9, "minValues": {"v": "0rr91"}, "maxValues": {"v": "0rr91"}}
     files = adds(({}, json.dumps(stats | {"nullCount": {"v": 0}})), ({}, json.dumps(stats | {"nullCount": {"v": 9}})))
@@ -411,8 +419,9 @@ def test_a_variant_is_skipped_by_null_count_but_not_by_bounds() -> None:
         assert keep_mask(files, predicate, schema=schema, partition_columns=()).to_pylist() == expected
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_null_counts_of_nested_types_do_not_exclude_files() -> None:
-    """SKIP-2: some writers count the nulls inside nested values."""
+    """Some writers count the nulls inside nested values."""
     kinds = (ArrayType(LONG), MapType(STRING, LONG), StructType((StructField("x", LONG),)))
     schema = StructType(tuple(StructField(name, kind) for name, kind in zip("lms", kinds, strict=True)))
     counts = [dict.fromkeys("lms", number) for number in (0, 9)]

@@ -21,7 +21,7 @@ from cm_delta_dagster.protocol.actions.file_columns import (
 )
 from cm_delta_dagster.protocol.log.action_reconciliation import FileState
 from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator
-from cm_delta_dagster.protocol.schema.types import LONG, STRING, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, STRING, StructField, StructType
 from cm_delta_dagster.protocol.statistics import file_index
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.file_index import CHUNK_ROWS, MAX_COLUMNS, FileIndex
@@ -70,13 +70,14 @@ steps = st.lists(
 )
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 30), unique=True), steps)
 def test_an_index_agrees_with_a_new_index_after_any_commits(
     first: list[int], commits: list[tuple[list[int], list[int]]]
 ) -> None:
-    """SKIP-1: files are added, removed and added again with other statistics; older states share the index."""
+    """Files are added, removed and added again with other statistics; older states share the index."""
     state = FileState.of(adds_to_table(map(file, first)), REMOVE_SCHEMA.empty_table(), location=LOCATION)
     states = [state]
     for version, (added, removed) in enumerate(commits):
@@ -148,3 +149,16 @@ def test_only_the_columns_of_the_latest_queries_are_cached() -> None:
     assert index.has_statistics(files, {(f"c{3 * MAX_COLUMNS - 1}",): LONG})
     assert not index.has_statistics(files, {("c0",): LONG})
     check_against_a_new_index(index, files)
+
+
+def test_a_column_is_cached_under_each_of_its_types() -> None:
+    """A widened column is read under its new type, and was cached under the one before."""
+    files = adds_to_table(map(file, range(3)))
+    state = FileState.of(files, REMOVE_SCHEMA.empty_table(), location=LOCATION)
+    state.index.statistics(state.adds, {("i",): INTEGER, ("s",): STRING})
+    state.index.statistics(state.adds, {("i",): LONG})
+    after = state.apply([commit(1, adds_to_table([file(10**9)]), REMOVE_SCHEMA.empty_table())])
+    for kind in (LONG, INTEGER):
+        statistics = after.index.statistics(after.adds, {("i",): kind})
+        assert pc.max(statistics.maximums[("i",)]).as_py() == 10**9
+    check_against_a_new_index(after.index, after.adds)

@@ -43,6 +43,7 @@ def test_columns_are_found_whatever_their_case() -> None:
     assert check_layout_columns(_layout(), ["ID", "S.n", "s.T"], verb="Z-ordered") == (("Id",), ("s", "n"), ("s", "t"))
 
 
+@pytest.mark.requirements("OPT-5")
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -56,21 +57,20 @@ def test_columns_are_found_whatever_their_case() -> None:
     ],
 )
 def test_other_columns_are_refused(column: str, message: str) -> None:
-    """OPT-5"""
     with pytest.raises(InvalidArgumentError, match=message):
         check_layout_columns(_layout(("p",)), [column], verb="Z-ordered")
 
 
+@pytest.mark.requirements("OPT-5", "CLUST-4")
 def test_columns_without_statistics_are_refused() -> None:
-    """OPT-5, CLUST-4"""
     with pytest.raises(InvalidArgumentError, match=r"'last'.*no statistics"):
         check_clustering_columns(_layout(dataSkippingNumIndexedCols="2"), ["last"])
     with pytest.raises(InvalidArgumentError, match=r"'Id'.*no statistics"):
         check_layout_columns(_layout(dataSkippingStatsColumns="last"), ["id"], verb="Z-ordered")
 
 
+@pytest.mark.requirements("CLUST-1")
 def test_clustering_takes_four_columns_each_once_and_no_partitions() -> None:
-    """CLUST-1"""
     assert len(check_clustering_columns(_layout(), ["id", "s.t", "s.n", "p"])) == 4
     assert check_clustering_columns(_layout(("p",)), []) == ()
     with pytest.raises(InvalidArgumentError, match="at most 4"):

@@ -52,6 +52,7 @@ def paths(configuration: Mapping[str, str], **more: Any) -> list[str]:
     return ["/".join(column.path) for column in columns]
 
 
+@pytest.mark.requirements("STATS-8")
 @pytest.mark.parametrize(
     ("count", "expected"),
     [
@@ -63,12 +64,11 @@ def paths(configuration: Mapping[str, str], **more: Any) -> list[str]:
     ],
 )
 def test_the_first_leaves_without_partition_columns_have_statistics(count: str, expected: list[str]) -> None:
-    """STATS-8."""
     assert paths({"delta.dataSkippingNumIndexedCols": count}) == expected
 
 
+@pytest.mark.requirements("STATS-8")
 def test_a_list_of_columns_overrides_their_number() -> None:
-    """STATS-8."""
     assert paths({"delta.dataSkippingStatsColumns": "`c,d`, S, p, gone", "delta.dataSkippingNumIndexedCols": "1"}) == [
         "s/x",
         "s/y/z",
@@ -78,8 +78,8 @@ def test_a_list_of_columns_overrides_their_number() -> None:
     assert paths(clustered, clustering_columns=[("s", "y", "z")]) == ["a", "s/y/z"]
 
 
+@pytest.mark.requirements("STATS-5")
 def test_truncated_upper_bounds_of_strings_get_a_suffix() -> None:
-    """STATS-5."""
     last = "\U0010ffff"
     assert truncate_lower_bound("é" * 40) == "é" * 32
     assert truncate_upper_bound("a" * 32) == "a" * 32
@@ -90,9 +90,10 @@ def test_truncated_upper_bounds_of_strings_get_a_suffix() -> None:
     assert truncate_upper_bound(last * 70) is None
 
 
+@pytest.mark.requirements("STATS-5")
 @given(st.text(st.sampled_from("a~\x7f\x80é\uffff\U0010ffff"), max_size=80))
 def test_bounds_of_strings_enclose_the_string(text: str) -> None:
-    """STATS-5, in UTF-8 byte order."""
+    """In UTF-8 byte order."""
     upper = truncate_upper_bound(text)
     assert truncate_lower_bound(text).encode() <= text.encode()
     assert upper is None or text.encode() <= upper.encode()
@@ -120,10 +121,10 @@ def single(data_type: Any, values: list[Any], arrow_type: pa.DataType, **options
     return found["minValues"].get("v"), found["maxValues"].get("v"), found["nullCount"].get("v")
 
 
+@pytest.mark.requirements("STATS-7")
 @pytest.mark.parametrize("as_integer", [True, False])
 @pytest.mark.parametrize(("precision", "scale"), [(5, 2), (18, 2), (38, 2), (38, 0)])
 def test_decimals_are_exact_for_every_physical_type(precision: int, scale: int, as_integer: bool) -> None:
-    """STATS-7."""
     low, high = Decimal((1, (9,) * precision, -scale)), Decimal((0, (5,), -scale))
     values = [high, None, low]
     kind = pa.decimal128(precision, scale)
@@ -132,13 +133,13 @@ def test_decimals_are_exact_for_every_physical_type(precision: int, scale: int, 
     assert str(got[0]) == f"{low:f}"
 
 
+@pytest.mark.requirements("STATS-7")
 def test_a_decimal_of_another_scale_than_the_column_has_no_bounds() -> None:
-    """STATS-7."""
     assert single(DecimalType(9, 3), [Decimal("1.25")], pa.decimal128(9, 2)) == (None, None, 0)
 
 
+@pytest.mark.requirements("STATS-6", "STATS-7")
 def test_timestamps_are_rounded_outwards_to_milliseconds() -> None:
-    """STATS-6, STATS-7."""
     early, late = datetime(1969, 12, 31, 23, 59, 59, 999_999), datetime(2020, 1, 1, 0, 0, 0, 123_001)
     assert single(PrimitiveType("timestamp_ntz"), [late, None, early], pa.timestamp("us")) == (
         "1969-12-31T23:59:59.999",
@@ -151,8 +152,8 @@ def test_timestamps_are_rounded_outwards_to_milliseconds() -> None:
     assert single(PrimitiveType("timestamp"), [5], pa.timestamp("ns", "UTC")) == (None, None, 0)
 
 
+@pytest.mark.requirements("STATS-7")
 def test_timestamps_without_a_four_digit_year_have_no_bound() -> None:
-    """STATS-7."""
     far = pa.array([0, 2**62]).cast(pa.timestamp("us"))
     assert single(PrimitiveType("timestamp_ntz"), far.cast(pa.int64()).to_pylist(), pa.timestamp("us")) == (
         "1970-01-01T00:00:00.000",
@@ -163,8 +164,8 @@ def test_timestamps_without_a_four_digit_year_have_no_bound() -> None:
     assert single(PrimitiveType("date"), [0, 3_000_000], pa.date32()) == ("1970-01-01", None, 0)
 
 
+@pytest.mark.requirements("STATS-7")
 def test_dates_of_the_julian_calendar_have_no_bounds() -> None:
-    """STATS-7."""
     table = pa.table({"v": pa.array([date(1500, 1, 1)])})
     schema = StructType((StructField("v", PrimitiveType("date")),))
     assert stats(schema, table)["minValues"] == {"v": "1500-01-01"}
@@ -172,61 +173,62 @@ def test_dates_of_the_julian_calendar_have_no_bounds() -> None:
     assert stats(schema, legacy)["minValues"] == {}
 
 
+@pytest.mark.requirements("STATS-7")
 def test_floats_of_writers_that_ignore_nan_have_no_bounds() -> None:
-    """STATS-7: the footer that pyarrow writes for [1, NaN] has the maximum 1."""
+    """The footer that pyarrow writes for [1, NaN] has the maximum 1."""
     assert single(PrimitiveType("double"), [1.0, float("nan")], pa.float64()) == (None, None, 0)
 
 
+@pytest.mark.requirements("STATS-7")
 def test_columns_without_an_order_have_a_null_count_only() -> None:
-    """STATS-7."""
     assert single(PrimitiveType("boolean"), [True, None], pa.bool_()) == (None, None, 1)
     assert single(PrimitiveType("binary"), [b"a", None], pa.binary()) == (None, None, 1)
     assert single(ArrayType(LONG), [[1, 2], None], pa.list_(pa.int64())) == (None, None, None)
 
 
+@pytest.mark.requirements("STATS-5", "STATS-7")
 def test_string_bounds_are_truncated_json_strings() -> None:
-    """STATS-5, STATS-7."""
     assert single(STRING, ['quo"te\n', "é" * 40, None], pa.string()) == ('quo"te\n', "é" * 32 + "\U0010ffff", 1)
 
 
+@pytest.mark.requirements("STATS-4")
 def test_columns_of_nulls_have_no_bounds() -> None:
-    """STATS-4."""
     assert single(LONG, [None, None], pa.int64()) == (None, None, 2)
     assert single(LONG, [], pa.int64()) == (None, None, None)
 
 
+@pytest.mark.requirements("STATS-1")
 def test_bounds_and_null_counts_are_taken_over_all_row_groups() -> None:
-    """STATS-1."""
     assert single(LONG, [5, None, None, None, -3, 9], pa.int64(), row_group_size=2) == (-3, 9, 3)
     assert single(LONG, [5, 6], pa.int64(), write_statistics=False) == (None, None, None)
     assert single(PrimitiveType("byte"), [-5, 6], pa.int8()) == (-5, 6, 0)
 
 
+@pytest.mark.requirements("STATS-1")
 def test_nested_fields_have_nested_statistics() -> None:
-    """STATS-1."""
     table = pa.table({"s": pa.array([{"x": 1, "y": {"z": "q"}}, None]), "a": [1, 2], "gone": [1, 2]})
     found = stats(SCHEMA, table)
     assert found["minValues"] == {"a": 1, "s": {"x": 1, "y": {"z": "q"}}}
     assert found["nullCount"] == {"a": 0, "s": {"x": 1, "y": {"z": 1}}}
 
 
+@pytest.mark.requirements("STATS-1")
 def test_columns_with_the_same_dotted_path_have_no_statistics() -> None:
-    """STATS-1."""
     schema = StructType((StructField("a.b", LONG), StructField("a", StructType((StructField("b", LONG),)))))
     found = stats(schema, pa.table({"a.b": [1], "a": [{"b": 2}]}))
     assert found["minValues"] == found["nullCount"] == {}
 
 
+@pytest.mark.requirements("STATS-1", "SKIP-2")
 def test_row_counts_are_parsed_from_many_texts() -> None:
-    """STATS-1, SKIP-2."""
     texts = ['{"numRecords":3}', None, '{"numRecords":"3"}', '{"numRecords":4,"x":{"y":[1,"2020-01-01"]}}', "{"]
     assert num_records(pa.array(texts, pa.string())).to_pylist() == [3, None, None, 4, None]
     assert num_records(pa.chunked_array([texts[:1], texts[3:]], pa.string())).to_pylist() == [3, 4, None]
     assert num_records(pa.array([], pa.string())).to_pylist() == []
 
 
+@pytest.mark.requirements("DV-22", "SKIP-6")
 def test_deleted_rows_are_not_counted() -> None:
-    """DV-22, SKIP-6."""
     vectors = pa.array([{"cardinality": 2}, None], pa.struct([pa.field("cardinality", pa.int64())]))
     stats_texts = pa.array(['{"numRecords":5}', '{"numRecords":1}'])
     table = pa.table({"stats": stats_texts, "deletionVector": vectors})

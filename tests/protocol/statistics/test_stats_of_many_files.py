@@ -4,6 +4,7 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -69,20 +70,22 @@ def _texts(draw: st.DrawFn) -> str:
     return text[:place] + damage + text[place + draw(st.integers(0, 1)) :]
 
 
+@pytest.mark.requirements("STATS-1", "SKIP-2", "FILE-2")
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of(_texts(), st.none()), min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_many_texts_are_read_like_single_texts(kinds, random) -> None:
-    """STATS-1, SKIP-2, FILE-2: also for texts of another shape, invalid texts and nulls."""
+    """Also for texts of another shape, invalid texts and nulls."""
     texts = [random.choice(kinds) for _ in range(_MANY)]
 
     _assert_same(texts)
 
 
+@pytest.mark.requirements("SKIP-2", "FILE-2")
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 200), st.sampled_from(list('"\\{}[]:,.-0519eE \x01x')), st.integers(0, 1))
 @example(15, "0", 1)
 def test_a_changed_letter_at_any_place_is_noticed(place: int, letter: str, replaced: int) -> None:
-    """SKIP-2, FILE-2: a text that differs in one letter gives the same values as alone."""
+    """A text that differs in one letter gives the same values as alone."""
     texts: list[str | None] = [
         f'{{"numRecords":10{number % 10},"minValues":{{"id":5{number:03},"name":"n{number:03}"}},'
         f'"maxValues":{{"id":6{number:03},"name":"z"}},"nullCount":{{"id":0}}}}'
@@ -94,20 +97,23 @@ def test_a_changed_letter_at_any_place_is_noticed(place: int, letter: str, repla
     _assert_same(texts)
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_a_duplicate_key_among_many_texts_is_read_as_alone() -> None:
-    """SKIP-2: the parser decides which of the two values is valid."""
+    """The parser decides which of the two values is valid."""
     _assert_same([f'{{"minValues":{{"id":1}},"minValues":{{"id":{number}}}}}' for number in range(100, 400)])
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_a_value_of_another_type_among_many_texts_is_read_as_alone() -> None:
-    """SKIP-2: an integer written as a float, as a string, or with too many digits."""
+    """An integer written as a float, as a string, or with too many digits."""
     for value in ("10#.0", '"#"', "1234567890123456#", "#e3", "[#]", '{"a":#}'):
         texts = ['{"numRecords":10,"minValues":{"id":' + value.replace("#", str(n)) + "}}" for n in range(100, 400)]
         _assert_same(list(texts))
 
 
+@pytest.mark.requirements("SKIP-2")
 def test_texts_in_chunks_and_slices_keep_their_rows() -> None:
-    """SKIP-2: offsets of slices are respected."""
+    """Offsets of slices are respected."""
     texts = [f'{{"numRecords":10,"minValues":{{"id":{number}}}}}' for number in range(100_000, 300_000)]
     whole = pa.array(texts)
     chunks = [whole.slice(start, 50_000) for start in range(0, len(whole), 50_000)]
@@ -117,8 +123,8 @@ def test_texts_in_chunks_and_slices_keep_their_rows() -> None:
     assert parsed.minimums[("id",)].to_pylist() == list(range(100_000, 300_000))
 
 
+@pytest.mark.requirements("STATS-7")
 def test_decimals_of_many_texts_are_exact() -> None:
-    """STATS-7."""
     texts = [f'{{"numRecords":1,"minValues":{{"d":12345678901234567890.{number % 100:02}}}}}' for number in range(300)]
 
     parsed = parse_statistics(pa.array(texts), {("d",): DecimalType(38, 2)})

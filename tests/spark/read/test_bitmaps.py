@@ -1,5 +1,6 @@
 """Deletion vectors as words: every bit where it belongs, and bounded portions."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap64
@@ -7,10 +8,10 @@ from pyroaring import BitMap64
 from cm_delta_dagster.spark.read.bitmaps import bit_batches, bitmap_words
 
 
+@pytest.mark.requirements("DV-4")
 @settings(deadline=None)
 @given(st.sets(st.integers(0, 700) | st.integers(0, 200_000), max_size=200))
 def test_words_have_exactly_the_bits_of_the_bitmap(positions: set[int]) -> None:
-    """DV-4."""
     words = bitmap_words(BitMap64(positions)).to_pylist()
     assert {
         64 * place + bit for place, word in enumerate(words) if word for bit in range(64) if word >> bit & 1

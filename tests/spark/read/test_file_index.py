@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from benchmarks.row_tables import small_files_table
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
@@ -86,7 +87,7 @@ def keys_by_condition(frame: DataFrame, conditions: Sequence[str], key: str) -> 
 def check(spark: SparkSession, root: Path, files: Any, conditions: list[Predicate], is_mapped: bool) -> None:
     place = root / uuid.uuid4().hex
     living = write_table(place, files, is_mapped)
-    frame = read(open_path_table(Stores(), str(place)), spark=spark)
+    frame = read(open_scan(open_path_table(Stores(), str(place))), spark=spark)
     found = keys_by_condition(frame, [to_sql(condition) for condition in conditions], "k")
     for number, condition in enumerate(conditions):
         wanted = sorted(row["k"] for row in living if sql_truth(condition, row) is True)
@@ -97,13 +98,14 @@ RANDOM = (tables, st.lists(predicates, min_size=3, max_size=6), st.booleans())
 RELAXED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large]
 
 
+@pytest.mark.requirements("SKIP-1", "SKIP-2", "STATS-3", "COLMAP-9", "DV-22")
 @settings(max_examples=2, deadline=None, suppress_health_check=RELAXED)
 @given(*RANDOM)
 @pytest.mark.usefixtures("plainly")
 def test_a_late_condition_gives_what_reading_everything_and_choosing_gives(
     spark: SparkSession, tmp_path: Path, files: Any, conditions: list[Predicate], is_mapped: bool
 ) -> None:
-    """SKIP-1, SKIP-2, STATS-3, COLMAP-9, DV-22: nulls, NaN, long strings, times cut to milliseconds, wide bounds."""
+    """Nulls, NaN, long strings, times cut to milliseconds, wide bounds."""
     check(spark, tmp_path, files, conditions, is_mapped)
 
 
@@ -162,12 +164,13 @@ LATE = [
 ]
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("partitions", [pytest.param((), marks=pytest.mark.slow), ("p",)])
 @pytest.mark.usefixtures("plainly")
 def test_files_that_a_late_condition_excludes_are_not_opened(
     spark: SparkSession, tmp_path: Path, partitions: tuple[str, ...]
 ) -> None:
-    """SKIP-1: conditions on values, on partition columns and on fields of structs."""
+    """Conditions on values, on partition columns and on fields of structs."""
     files = numbered(spark, tmp_path, *partitions)
     damage(files, 1)
     frame = files.scan().select("*")
@@ -182,8 +185,9 @@ def test_files_that_a_late_condition_excludes_are_not_opened(
     assert [(row["id"], row["note"]) for row in joined.collect()] == [(12, "kept")]
 
 
+@pytest.mark.requirements("PART-8")
 def test_a_join_leaves_partitions_out(spark: SparkSession, tmp_path: Path) -> None:
-    """PART-8: dynamic partition pruning, for which each combination of values is one directory."""
+    """Dynamic partition pruning, for which each combination of values is one directory."""
     files = numbered(spark, tmp_path, "p")
     damage(files, 1, 2)
     names = spark.createDataFrame([(1, "one"), (2, "two"), (3, "three")], "q int, name string")
@@ -192,8 +196,9 @@ def test_a_join_leaves_partitions_out(spark: SparkSession, tmp_path: Path) -> No
     assert "dynamicpruning" in joined._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
 
 
+@pytest.mark.requirements("DV-4")
 def test_deleted_rows_and_late_conditions(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """DV-4: bounds of files with deleted rows are wide, and positions are those in the whole file."""
+    """Bounds of files with deleted rows are wide, and positions are those in the whole file."""
     files = numbered(spark, tmp_path, "p")
     adds = [replace(files.adds[0], deletion_vector=encode_inline([0, 5])), *files.adds[1:3]]
     adds.append(replace(files.adds[3], deletion_vector=encode_inline([9])))
@@ -259,8 +264,8 @@ def test_a_late_condition_makes_no_more_calls_to_the_jvm_than_an_early_one(
     condition = "id >= 1000 AND id < 1005"
     monkeypatch.setattr(ClientServerConnection, "send_command", counted)
     for _ in range(2):  # The first calls look up classes, too.
-        late = calls(lambda: read(table, spark=spark).where(condition))
-        early = calls(lambda: read(table, spark=spark, where=condition))
+        late = calls(lambda: read(open_scan(table), spark=spark).where(condition))
+        early = calls(lambda: read(open_scan(table, where=condition), spark=spark))
     assert 0 < late <= early
 
 
@@ -270,18 +275,20 @@ def test_the_size_of_a_frame_is_that_of_its_files(spark: SparkSession, tmp_path:
     assert int(str(size)) == sum(add.size for add in files.adds)
 
 
+@pytest.mark.requirements("TT-6")
 @pytest.mark.parametrize("size", [1, 100])
 def test_a_size_of_the_log_that_is_too_small_loses_no_row(
     spark: SparkSession, tmp_path: Path, path: str, size: int
 ) -> None:
-    """TT-6: Spark would read only the row groups that begin within it."""
+    """Spark would read only the row groups that begin within it."""
     files = Files(spark, tmp_path, "id long")
     files.write_frame(spark.range(1000).coalesce(1))
     assert files.scan([replace(files.adds[0], size=size)]).count() == 1000
 
 
+@pytest.mark.requirements("TT-6")
 def test_files_that_are_cut_short_or_missing_are_errors(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """TT-6: never fewer rows."""
+    """Never fewer rows."""
     files = numbered(spark, tmp_path, count=3)
     place = files.root / files.adds[1].path
     content = place.read_bytes()
@@ -291,8 +298,9 @@ def test_files_that_are_cut_short_or_missing_are_errors(spark: SparkSession, tmp
             files.scan().select("id", "s").collect()
 
 
+@pytest.mark.requirements("TT-6")
 def test_files_that_change_after_they_were_read_are_errors(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """TT-6: never fewer rows; a file that was replaced by a larger one is read as a whole."""
+    """Never fewer rows; a file that was replaced by a larger one is read as a whole."""
     files = numbered(spark, tmp_path, count=3)
     place = files.root / files.adds[1].path
     content = place.read_bytes()
@@ -352,9 +360,10 @@ VARIED: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.requirements("PART-1", "PART-2", "PART-3", "PART-4", "PART-5", "PART-6")
 @pytest.mark.parametrize("kind", VARIED)
 def test_partition_values_are_typed(spark: SparkSession, tmp_path: Path, kind: str, path: str) -> None:
-    """PART-1 to PART-6: late conditions on partition columns are exact."""
+    """Late conditions on partition columns are exact."""
     files = Files(spark, tmp_path, f"id long, p {kind}", "p")
     values = [str(value).lower() if isinstance(value, bool) else value for value in VARIED[kind]]
     texts = [value.decode("latin-1") if isinstance(value, bytes) else value and str(value) for value in values]
@@ -402,8 +411,9 @@ def test_a_hand_over_that_fails_falls_back(
     assert message.startswith("Tables are read without a file index,")
 
 
+@pytest.mark.requirements("PART-5")
 def test_times_without_a_zone_follow_the_zone_of_each_read(spark: SparkSession, tmp_path: Path, path: str) -> None:
-    """PART-5: what was handed over in another zone of the session is not used again."""
+    """What was handed over in another zone of the session is not used again."""
     files = Files(spark, tmp_path, "id long, p timestamp", "p")
     files.place("a.parquet", pa.table({"id": [1]}), p="2024-07-01 12:00:00")
     files.place("b.parquet", pa.table({"id": [2]}), p="2024-07-01T12:00:00Z")
@@ -433,11 +443,12 @@ ORDERS: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 }
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("order", ORDERS)
 def test_bounds_of_strings_of_another_order_exclude_nothing(
     spark: SparkSession, tmp_path: Path, path: str, order: str
 ) -> None:
-    """SKIP-1: char(n), whose values and bounds may lack blanks, and collations, under which bytes are not in order."""
+    """char(n), whose values and bounds may lack blanks, and collations, under which bytes are not in order."""
     metadata, texts, conditions = ORDERS[order]
     files = Files(spark, tmp_path, "id long, c string, s struct<c:string>")
     schema = StructType(tuple(replace(item, metadata=metadata.get(item.name, {})) for item in files.schema.fields))
@@ -472,8 +483,9 @@ def test_a_new_version_hands_over_only_what_is_new(spark: SparkSession, tmp_path
     assert handed_over(pa.concat_tables([many, adds_to_table([replace(add, path="new.parquet")])])) == [1]
 
 
+@pytest.mark.requirements("STATS-3")
 def test_a_file_with_statistics_of_another_type_is_read(spark: SparkSession, tmp_path: Path) -> None:
-    """STATS-3: statistics are hints; what is not a value of the column's type is ignored."""
+    """Statistics are hints; what is not a value of the column's type is ignored."""
     files = Files(spark, tmp_path, "id long, s string")
     for number, stats in enumerate(({"minValues": {"id": "x", "s": 5}, "maxValues": {"id": [], "s": 6}}, {}, None)):
         add: AddFile = files.place(f"{number}.parquet", pa.table({"id": [number], "s": ["a"]}))

@@ -116,9 +116,10 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.requirements("PART-1", "PART-2", "PART-3", "PART-4", "PART-5", "PART-6", "PATH-4", "NTZ-3")
 @pytest.mark.parametrize(("kind", "ansi"), covering(VALUES, ["true", "false"]))
 def test_partition_values_of_every_type_round_trip(spark: SparkSession, tmp_path: Path, kind: str, ansi: str) -> None:
-    """PART-1 to PART-6, PATH-4, NTZ-3: through directories, and through the log alone."""
+    """Through directories, and through the log alone."""
     files = Files(spark, tmp_path, f"id long, p {kind}", "p")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
@@ -142,8 +143,9 @@ def moved_to_a_plain_directory(root: Path, add: AddFile) -> AddFile:
     return replace(add, path=encode_path(str(target.relative_to(root))))
 
 
+@pytest.mark.requirements("LOG-11", "PART-8")
 def test_the_log_decides_about_values_not_the_directories(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-11, PART-8: misleading directories, absolute paths, null against empty, other spellings, values inside the
+    """Misleading directories, absolute paths, null against empty, other spellings, values inside the
     file."""
     files = Files(spark, tmp_path / "t", "id long, p string, q int", "p", "q")
     one = pa.table({"id": [1]})
@@ -170,16 +172,18 @@ def test_the_log_decides_about_values_not_the_directories(spark: SparkSession, t
     assert sorted(files.rows(columns=["p", "q"]), key=str) == sorted(expected, key=str)
 
 
+@pytest.mark.requirements("LOG-11")
 def test_many_partition_values_without_directories_come_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-11: more values than scans are worth, so they are joined to the rows."""
+    """More values than scans are worth, so they are joined to the rows."""
     files = Files(spark, tmp_path, "id long, p string", "p")
     for number in range(40):
         files.place(f"d {number % 3}%+ü/f{number}.parquet", pa.table({"id": [number]}), p=f"v{number}")
     assert sorted(files.rows()) == [(number, f"v{number}") for number in range(40)]
 
 
+@pytest.mark.requirements("LOG-19", "LIST-4")
 def test_a_foreign_file_in_a_live_directory_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-19, LIST-4: the live set decides, whatever lies beside it."""
+    """The live set decides, whatever lies beside it."""
     files = Files(
         spark,
         tmp_path,
@@ -212,18 +216,20 @@ def test_whole_live_directories_are_listed_once(spark: SparkSession, tmp_path: P
     assert len(frame.inputFiles()) == 10
 
 
+@pytest.mark.requirements("TT-6")
 def test_a_file_with_a_hidden_name_is_refused_instead_of_skipped(spark: SparkSession, tmp_path: Path) -> None:
-    """TT-6: Spark would leave it out silently."""
+    """Spark would leave it out silently."""
     files = Files(spark, tmp_path, "id long")
     files.place("_hidden.parquet", pa.table({"id": [1]}))
     with pytest.raises(UnsupportedFeatureError, match=r"_hidden\.parquet"):
         files.scan()
 
 
+@pytest.mark.requirements("PATH-1")
 @pytest.mark.parametrize("directory", ["t", "t[1]{a,b}*"])
 @pytest.mark.parametrize("deleted", [False, True])
 def test_names_are_no_patterns(spark: SparkSession, tmp_path: Path, directory: str, deleted: bool) -> None:
-    """PATH-1: names that are patterns for Hadoop, beside others and beside what they would stand for."""
+    """Names that are patterns for Hadoop, beside others and beside what they would stand for."""
     files = Files(spark, tmp_path / directory, "id long")
     names = ["a[b]{c}*?.parquet", "abc.parquet", "a\\*.parquet", "}.parquet", "{.parquet", "x?.parquet", "xy.parquet"]
     for number, name in enumerate(names):
@@ -233,9 +239,10 @@ def test_names_are_no_patterns(spark: SparkSession, tmp_path: Path, directory: s
     assert files.rows() == sorted([(number,) for number in range(7)] + ([] if deleted else 7 * [(-1,)]))
 
 
+@pytest.mark.requirements("PART-8", "PATH-4")
 @pytest.mark.parametrize("count", [1, 9])
 def test_partition_directories_are_no_patterns(spark: SparkSession, tmp_path: Path, count: int) -> None:
-    """PART-8, PATH-4: a closing brace stands in the name of a directory as it is; files named one by one, and directories
+    """A closing brace stands in the name of a directory as it is; files named one by one, and directories
     that are listed whole."""
     files = Files(spark, tmp_path, "id long, p string", "p")
     for number in range(2):
@@ -244,8 +251,8 @@ def test_partition_directories_are_no_patterns(spark: SparkSession, tmp_path: Pa
     assert sorted(value for _, value in files.rows()) == expected
 
 
+@pytest.mark.requirements("TT-6")
 def test_a_missing_file_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path) -> None:
-    """TT-6."""
     files = Files(spark, tmp_path, "id long")
     (add,) = files.write((1,))
     spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
@@ -260,8 +267,8 @@ def test_a_missing_file_is_an_error_that_names_it(spark: SparkSession, tmp_path:
         spark.conf.unset("spark.sql.files.ignoreMissingFiles")
 
 
+@pytest.mark.requirements("LOG-14", "LOG-16")
 def test_absent_columns_are_null_and_foreign_columns_are_left_out(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-14, LOG-16."""
     files = Files(spark, tmp_path, "id long, extra string")
     files.place("a.parquet", pa.table({"id": [1], "_change_type": ["insert"]}))
     assert files.rows() == [(1, None)]
@@ -283,9 +290,10 @@ def deletion_vector_file(root: Path, *bitmaps: list[int]) -> list[DeletionVector
     ]
 
 
+@pytest.mark.requirements("DV-3", "DV-4", "DV-5")
 @pytest.mark.parametrize("partitions", [(), ("p",)])
 def test_deleted_rows_are_not_returned(spark: SparkSession, tmp_path: Path, partitions: tuple[str, ...]) -> None:
-    """DV-3, DV-4, DV-5: inline and in a file, beside files without one."""
+    """Inline and in a file, beside files without one."""
     files = Files(spark, tmp_path / "a b", "id long, p string", *partitions)
     first = files.write_frame(spark.range(200).selectExpr("id", "'x%y' p").coalesce(1))[0]
     second = files.write_frame(spark.range(200, 400).selectExpr("id", "'x%y' p").coalesce(1))[0]
@@ -318,11 +326,12 @@ def test_rows_are_picked_and_left_out_by_their_positions(
     assert [row[0] for row in picked] == [63, 64, 200, 399]
 
 
+@pytest.mark.requirements("DV-4")
 @pytest.mark.parametrize("last", [3, 40_000_000])
 def test_deleted_rows_with_bits_in_each_task_and_with_bits_that_are_sent_once(
     spark: SparkSession, tmp_path: Path, last: int
 ) -> None:
-    """DV-4: rows after the last deleted one, other files behind them; with generated code and without."""
+    """Rows after the last deleted one, other files behind them; with generated code and without."""
     files = Files(spark, tmp_path, "id long")
     one, two, three = (files.place(f"{number}.parquet", numbers(100 * number)) for number in range(3))
     adds = [
@@ -336,11 +345,12 @@ def test_deleted_rows_with_bits_in_each_task_and_with_bits_that_are_sent_once(
             assert sorted(row[0] for row in files.rows(adds)) == kept
 
 
+@pytest.mark.requirements("DV-4")
 @pytest.mark.parametrize("name", ["__cm_delta_found", "__CM_DELTA_FILE", "_tmp_metadata_ROW_index"])
 def test_a_column_that_is_called_like_one_of_the_scan_is_refused_where_it_would_be_mistaken(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:
-    """DV-4: other writers know nothing of the names that are used here."""
+    """Other writers know nothing of the names that are used here."""
     files = Files(spark, tmp_path, f"{name} long")
     add = files.place("a.parquet", pa.table({name: pa.array([7, 8], pa.int64())}))
     assert files.rows([add]) == [(7,), (8,)]
@@ -348,16 +358,17 @@ def test_a_column_that_is_called_like_one_of_the_scan_is_refused_where_it_would_
         files.scan([replace(add, deletion_vector=encode_inline([0]))])
 
 
+@pytest.mark.requirements("DV-27")
 def test_a_deletion_vector_beyond_the_file_is_corruption(spark: SparkSession, tmp_path: Path) -> None:
-    """DV-27."""
     files = Files(spark, tmp_path, "id long")
     (add,) = files.write((1,))
     with pytest.raises(CorruptLogError, match="row 1"):
         files.scan([replace(add, deletion_vector=encode_inline([1]))])
 
 
+@pytest.mark.requirements("DV-4", "LOG-11")
 def test_deleted_rows_of_files_whose_directories_say_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """DV-4 with LOG-11: few and many partition values."""
+    """Few and many partition values."""
     for count in (2, 40):
         files = Files(spark, tmp_path / str(count), "id long, p string", "p")
         for number in range(count):
@@ -377,11 +388,12 @@ def place_plain(files: Files, path: str, table: pa.Table) -> AddFile:
     return replace(add, size=(files.root / path).stat().st_size)
 
 
+@pytest.mark.requirements("DV-4", "PATH-1", "PATH-3")
 @pytest.mark.parametrize("repeated", [0, 2, 9])
 def test_deleted_rows_are_found_whatever_the_sizes_of_the_files(
     spark: SparkSession, tmp_path: Path, repeated: int
 ) -> None:
-    """DV-4, PATH-1, PATH-3: no, some and many sizes that two files share; the same file name in two directories, names
+    """No, some and many sizes that two files share; the same file name in two directories, names
     that are percent-encoded, absolute paths."""
     files = Files(spark, tmp_path / "a b%20ü", "id long")
     clone = Files(spark, tmp_path / "source of a clone", "id long")
@@ -404,8 +416,9 @@ def test_deleted_rows_are_found_whatever_the_sizes_of_the_files(
     assert sorted(row[0] for row in files.rows(adds)) == sorted(kept)
 
 
+@pytest.mark.requirements("DV-4")
 def test_deleted_rows_are_found_where_the_log_is_wrong_about_sizes(spark: SparkSession, tmp_path: Path) -> None:
-    """DV-4: a size of the log is a hint; rows are not returned, and not lost, because of it."""
+    """A size of the log is a hint; rows are not returned, and not lost, because of it."""
     files = Files(spark, tmp_path, "id long")
     one, two = files.place("1.parquet", numbers(0)), files.place("2.parquet", numbers(100, 1000))
     assert one.size != two.size
@@ -419,8 +432,9 @@ def test_deleted_rows_are_found_where_the_log_is_wrong_about_sizes(spark: SparkS
     assert files.rows(exchanged) == files.rows(swapped)
 
 
+@pytest.mark.requirements("DV-27")
 def test_a_deletion_vector_for_more_rows_than_a_file_can_have_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """DV-27: nothing is allocated for it."""
+    """Nothing is allocated for it."""
     files = Files(spark, tmp_path, "id long")
     add = files.place("f.parquet", numbers(0))
     with pytest.raises(UnsupportedFeatureError, match=r"f\.parquet.* row 1099511627776"):

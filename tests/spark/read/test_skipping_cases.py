@@ -64,9 +64,9 @@ def listed_files(frame: DataFrame) -> Sequence[int]:
     return sorted(int(re.findall(r"\d+", name)[0]) for name in names)
 
 
+@pytest.mark.requirements("SKIP-1", "SKIP-2", "STATS-3", "COLMAP-9", "DV-22", "PART-1")
 @pytest.mark.parametrize("name", SKIPPING_TABLES)
 def test_the_index_keeps_the_files_of_the_shared_cases(session_of: Any, tmp_path: Path, name: str) -> None:
-    """SKIP-1, SKIP-2, STATS-3, COLMAP-9, DV-22, PART-1."""
     table = SKIPPING_TABLES[name]
     session = session_of(table)
     frame = frame_of(session, table, tmp_path)
@@ -95,9 +95,9 @@ def needed_files(session: SparkSession, table: SkippingTable) -> dict[str, set[i
     return needed
 
 
+@pytest.mark.requirements("SKIP-1")
 @pytest.mark.parametrize("name", SKIPPING_TABLES)
 def test_the_shared_cases_keep_every_file_with_a_row_that_satisfies_the_condition(session_of: Any, name: str) -> None:
-    """SKIP-1."""
     table = SKIPPING_TABLES[name]
     needed = needed_files(session_of(table), table)
     dropped = {

@@ -27,7 +27,7 @@ def _local(spark: SparkSession) -> Any:
 
 
 def test_a_write_to_local_files_replaces_the_file_system(client: DeltaClient, spark: SparkSession) -> None:
-    """API-2: rows are written and read through it."""
+    """Rows are written and read through it."""
     builder = TableBuilder(client, spark, "id long")
     builder.append((1,), (2,))
     assert _local(spark).getClass().getName() == "cm_delta_dagster.LocalFiles"

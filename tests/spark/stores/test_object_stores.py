@@ -260,10 +260,9 @@ def test_a_session_without_jars_computes_and_writes_nothing(
         before = stored(files)
         for act in (
             lambda: lake.create_table_as("main.sales.other", rows),
-            lambda: lake.append("main.sales.other", rows),
             lambda: table.append(rows),
             lambda: table.overwrite(rows),
-            lambda: table.merge(rows, on=["id"]),
+            lambda: table.upsert(rows, on=["id"]),
         ):
             with pytest.raises(StoreNotSupportedError, match="no file system for s3a"):
                 act()

@@ -17,11 +17,11 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilde
     return lambda **arguments: TableBuilder(client, spark, "id long, p int", **arguments)
 
 
+@pytest.mark.requirements("OPT-7")
 @pytest.mark.parametrize("partitions", [(), ("p",)])
 def test_rows_of_many_tasks_become_one_file_for_each_partition(
     build: Callable[..., TableBuilder], spark: SparkSession, partitions: tuple[str, ...]
 ) -> None:
-    """OPT-7"""
     frame = spark.range(0, 90, 1, 6).selectExpr("id", "cast(id % 3 as int) as P")
     setting = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
     before = spark.conf.get(setting, None)

@@ -59,8 +59,9 @@ def required(schema: StructType, *names: str) -> StructType:
     )
 
 
+@pytest.mark.requirements("LOG-12", "FILE-10", "STATS-1")
 def test_a_written_file_is_described_by_its_size_rows_and_statistics(spark: SparkSession, tmp_path: Path) -> None:
-    """LOG-12, FILE-10, STATS-1: the add action states what the file really is."""
+    """The add action states what the file really is."""
     written = write(spark.createDataFrame([(1, "a"), (2, None)], "id long, s string").coalesce(1), tmp_path)
     (add,) = written.adds
     path = tmp_path / decode_path(add.path)
@@ -84,8 +85,8 @@ def test_empty_tasks_add_no_file(spark: SparkSession, tmp_path: Path) -> None:
     assert len([path for path in files_below(tmp_path) if path.suffix == ".parquet"]) == 1
 
 
+@pytest.mark.requirements("PQ-1", "NTZ-2")
 def test_timestamps_are_int64_microseconds_in_utc(spark: SparkSession, tmp_path: Path) -> None:
-    """PQ-1, NTZ-2."""
     frame = spark.sql("SELECT timestamp'1500-01-01 00:00:00Z' t, timestamp_ntz'2020-01-01 00:00:00.000001' n").coalesce(
         1
     )
@@ -169,9 +170,10 @@ PARTITION_VALUES: list[tuple[str, Any, str | None]] = [
 ]
 
 
+@pytest.mark.requirements("PART-2", "PART-3", "PART-4", "PART-5", "PART-6", "PATH-4")
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_partition_values_are_written_in_deltas_text_form(spark: SparkSession, tmp_path: Path, ansi: str) -> None:
-    """PART-2 to PART-6, PATH-4: independent of the session's ANSI mode."""
+    """Independent of the session's ANSI mode."""
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
         for kind, value, text in PARTITION_VALUES:
@@ -183,11 +185,11 @@ def test_partition_values_are_written_in_deltas_text_form(spark: SparkSession, t
         spark.conf.unset("spark.sql.ansi.enabled")
 
 
+@pytest.mark.requirements("PART-5")
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
 def test_timestamp_partitions_are_utc_text_in_every_session_zone(
     spark: SparkSession, tmp_path: Path, zone: str
 ) -> None:
-    """PART-5."""
     micros = [0, -1, 1604217600123456, 1604214000000000, -86400000001]
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
@@ -211,8 +213,9 @@ def test_the_text_that_stands_for_null_is_stored_as_null(spark: SparkSession, tm
     assert add.partition_values == {"p": None}
 
 
+@pytest.mark.requirements("PART-7")
 def test_binary_partition_values_are_stored_byte_by_byte(spark: SparkSession, tmp_path: Path) -> None:
-    """PART-7: one character for each byte, whatever the bytes are."""
+    """One character for each byte, whatever the bytes are."""
     values = [b"A1", b"\x00\xff/%", b"a" * 300, b"", None]
     rows = spark.createDataFrame(
         [(n, bytearray(v) if v is not None else None) for n, v in enumerate(values)], "id long, p binary"
@@ -233,11 +236,12 @@ LONG_TEXTS = {
 }
 
 
+@pytest.mark.requirements("PART-1", "LOG-13")
 @pytest.mark.parametrize("text", LONG_TEXTS.values(), ids=LONG_TEXTS.keys())
 def test_a_partition_value_longer_than_a_directory_name_is_stored(
     spark: SparkSession, tmp_path: Path, text: str
 ) -> None:
-    """PART-1, LOG-13: the log has the value of each column, whatever the directory is called."""
+    """The log has the value of each column, whatever the directory is called."""
     rows = [(1, text, "s"), (2, "short", text), (3, None, text + "!"), (4, "", "s")]
     written = write(spark.createDataFrame(rows, "id long, p string, q string"), tmp_path, partition_columns=("p", "q"))
     found = {}
@@ -268,8 +272,9 @@ def test_a_partition_column_whose_name_fills_a_directory_name_is_refused(spark: 
     assert len(write(frame, tmp_path, partition_columns=("n" * 174,)).adds) == 1
 
 
+@pytest.mark.requirements("SCHEMA-9")
 def test_null_in_a_required_column_fails_and_shows_the_row(spark: SparkSession, tmp_path: Path) -> None:
-    """SCHEMA-9: nothing is left behind."""
+    """Nothing is left behind."""
     frame = spark.createDataFrame([(1, "a"), (None, "the bad one")], "id long, s string")
     with pytest.raises(InvalidDataError, match=r"'id' is NOT NULL.*the bad one") as caught:
         write(frame, tmp_path, schema=required(from_spark(frame.schema), "id"))
@@ -277,6 +282,7 @@ def test_null_in_a_required_column_fails_and_shows_the_row(spark: SparkSession, 
     assert files_below(tmp_path) == []
 
 
+@pytest.mark.requirements("SCHEMA-9")
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
@@ -289,7 +295,7 @@ def test_null_in_a_required_column_fails_and_shows_the_row(spark: SparkSession, 
 def test_null_in_a_required_nested_place_fails(
     spark: SparkSession, tmp_path: Path, kind: str, good: str, bad: str
 ) -> None:
-    """SCHEMA-9: nested fields too; a null list or map breaks nothing, the fields of a null struct are null."""
+    """Nested fields too; a null list or map breaks nothing, the fields of a null struct are null."""
     schema = from_spark(spark.sql(f"SELECT 1L id, {good} v").schema)
     schema = StructType((schema.fields[0], StructField("v", schema.fields[1].type, True)))
     rows = spark.sql(f"SELECT 1L id, {good} v UNION ALL SELECT 2L, cast(null as {kind})")
@@ -302,8 +308,9 @@ def test_null_in_a_required_nested_place_fails(
         write(spark.sql(f"SELECT 1L id, {bad} v"), tmp_path, schema=schema)
 
 
+@pytest.mark.requirements("DML-7")
 def test_a_row_outside_of_the_guard_fails_and_is_shown(spark: SparkSession, tmp_path: Path) -> None:
-    """DML-7: NULL is outside too."""
+    """NULL is outside too."""
     guard = Comparison("p", ComparisonOperator.EQ, "a")
     frame = spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string")
     with pytest.raises(PartitionMismatchError, match="p = b"):
@@ -314,8 +321,9 @@ def test_a_row_outside_of_the_guard_fails_and_is_shown(spark: SparkSession, tmp_
     assert write(frame.where("p = 'a'"), tmp_path, partition_columns=["p"], guard=guard).num_rows == 1
 
 
+@pytest.mark.requirements("SCHEVO-2", "LOG-15")
 def test_columns_are_matched_ignoring_case_cast_and_filled(spark: SparkSession, tmp_path: Path) -> None:
-    """SCHEVO-2, LOG-15: nested fields by name too; columns of the frame that the table lacks are left out."""
+    """Nested fields by name too; columns of the frame that the table lacks are left out."""
     schema = from_spark(spark.createDataFrame([], "id long, s struct<a:long,b:string>, n string, l array<long>").schema)
     frame = spark.sql("SELECT named_struct('B', 'x', 'A', 1) S, cast(7 as short) ID, array(1, null) L, 9 extra")
     (add,) = write(frame, tmp_path, schema=schema).adds
@@ -324,8 +332,8 @@ def test_columns_are_matched_ignoring_case_cast_and_filled(spark: SparkSession, 
     ]
 
 
+@pytest.mark.requirements("PQ-4")
 def test_nested_nulls_and_empties_stay_distinct(spark: SparkSession, tmp_path: Path) -> None:
-    """PQ-4."""
     frame = spark.createDataFrame(
         [(None, [], {}), ((None,), [None], None)], "s struct<a:int>, l array<int>, m map<string,int>"
     ).coalesce(1)

@@ -22,16 +22,18 @@ def layout(schema: StructType, root: Path = Path("/nowhere"), **properties: str)
     return TableLayout(location=f"file://{root}", schema=schema, properties=TableProperties(properties))
 
 
+@pytest.mark.requirements("SCHEMA-1")
 def test_rows_that_fit_take_no_step(spark: SparkSession) -> None:
-    """SCHEMA-1: a plain append adds nothing to the plan."""
+    """A plain append adds nothing to the plan."""
     frame = spark.createDataFrame([(1, "a")], "id long, s string")
     table = layout(from_spark(frame.schema))
     rows = rows_to_store(frame, table)
     assert rows is frame and columns_of_files(rows, table) is frame
 
 
+@pytest.mark.requirements("CHK-4")
 def test_rows_that_move_are_not_checked(spark: SparkSession, tmp_path: Path) -> None:
-    """CHK-4: a constraint concerns new rows."""
+    """A constraint concerns new rows."""
     frame = spark.createDataFrame([(-1,)], "id long")
     table = layout(from_spark(frame.schema), tmp_path, **{"delta.constraints.positive": "id > 0"})
     with pytest.raises(InvalidDataError, match=r"'positive'.*id = -1"):
@@ -40,8 +42,9 @@ def test_rows_that_move_are_not_checked(spark: SparkSession, tmp_path: Path) -> 
     assert write_files(frame, store=LocalStore(), layout=table, spec=WriteSpec(checked=False)).num_rows == 1
 
 
+@pytest.mark.requirements("CDF-1")
 def test_hidden_columns_are_stored_beside_those_of_the_schema(spark: SparkSession, tmp_path: Path) -> None:
-    """CDF-1: below another directory, with partition columns and without statistics."""
+    """Below another directory, with partition columns and without statistics."""
     frame = spark.createDataFrame([("x", 1, 7)], "p string, id long, `_row-id` long")
     schema = StructType(tuple(item for item in from_spark(frame.schema).fields if item.name != "_row-id"))
     table = TableLayout(location=f"file://{tmp_path}", schema=schema, partition_columns=("p",))
@@ -52,8 +55,9 @@ def test_hidden_columns_are_stored_beside_those_of_the_schema(spark: SparkSessio
     assert file.read().to_pydict() == {"id": [1], "_row-id": [7]}
 
 
+@pytest.mark.requirements("SCHEMA-1")
 def test_variants_are_not_shredded(spark: SparkSession, tmp_path: Path) -> None:
-    """SCHEMA-1: a table that lists variantType alone has readers that know only the two binary parts."""
+    """A table that lists variantType alone has readers that know only the two binary parts."""
     frame = spark.range(3).selectExpr("id", "parse_json('{\"a\": 1}') v").coalesce(1)
     written = write_files(
         frame, store=LocalStore(), layout=layout(from_spark(frame.schema), tmp_path), spec=WriteSpec()
@@ -63,6 +67,7 @@ def test_variants_are_not_shredded(spark: SparkSession, tmp_path: Path) -> None:
     assert {stored.field(position).name for position in range(stored.num_fields)} == {"value", "metadata"}
 
 
+@pytest.mark.requirements("SCHEMA-1")
 @pytest.mark.parametrize("ansi", ["true", "false"])
 @pytest.mark.parametrize(
     ("offered", "wanted", "value", "fits"),
@@ -77,7 +82,7 @@ def test_variants_are_not_shredded(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_value_that_does_not_fit_is_an_error(
     spark: SparkSession, ansi: str, offered: str, wanted: str, value: Any, fits: bool
 ) -> None:
-    """SCHEMA-1: never NULL or another number, whatever the session's ANSI mode is."""
+    """Never NULL or another number, whatever the session's ANSI mode is."""
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:

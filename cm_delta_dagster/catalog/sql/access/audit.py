@@ -17,6 +17,14 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.refusals import Refusal
 
 _MAX_LIMIT = 100_000
+REFUSALS_WITHIN_MS = 60_000
+MAX_REFUSALS, MAX_REFUSALS_OF_ALL = 60, 600
+"""How many different refusals of one principal, and of all together, get entries within :data:`REFUSALS_WITHIN_MS`.
+
+A caller without any right is refused as often as it asks. Its refusals must not fill the audit and the feed.
+"""
+
+_NEWEST = 1000
 LEASE_ACTIONS = ("acquire lease", "release lease", "take over lease", "expire lease")
 NAMESPACE_ACTIONS = ("create catalog", "create schema", "drop catalog", "drop schema")
 _KINDS = {
@@ -51,10 +59,36 @@ def record(connection: sa.Connection, change: Change) -> None:
 
 
 def record_refusal(connection: sa.Connection, action: str, refusal: Refusal) -> None:
-    """Insert an entry for a refusal. The transaction that was refused must have ended."""
+    """Insert an entry for a refusal, as :func:`record_denial`. The transaction that was refused must have ended."""
     reason = f"{refusal.what}: {refusal.reason}"
-    change = Change(action=action, scope=refusal.scope, reason=reason, table_id=refusal.table_id)
-    _insert(connection, change, outcome=AuditOutcome.REFUSED)
+    record_denial(connection, Change(action=action, scope=refusal.scope, reason=reason, table_id=refusal.table_id))
+
+
+def record_denial(connection: sa.Connection, denied: Change) -> None:
+    """Insert an entry for what is refused, unless it has just got one, or the caller, or all of them, as many as they get."""
+    if not _is_recorded(connection, denied):
+        _insert(connection, denied, outcome=AuditOutcome.REFUSED)
+
+
+def _is_recorded(connection: sa.Connection, denied: Change) -> bool:
+    """Whether the newest entries have this refusal, or as many refusals of the caller or of all as get entries."""
+    newest = sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(_NEWEST).subquery()
+    of_caller = newest.c.principal.is_not_distinct_from(caller_of(connection))
+    is_same = sa.and_(
+        of_caller,
+        newest.c.action == denied.action,
+        newest.c.scope == denied.scope,
+        newest.c.table_id.is_not_distinct_from(denied.table_id),
+        newest.c.state_after.is_not_distinct_from(denied.after),
+        newest.c.reason == denied.reason,
+    )
+    counts = sa.select(
+        sa.func.count().label("of_all"),
+        sa.func.count(sa.case((of_caller, 1))).label("of_caller"),
+        sa.func.count(sa.case((is_same, 1))).label("same"),
+    ).where(newest.c.outcome == AuditOutcome.REFUSED.value, newest.c.at_ms > now_of(connection) - REFUSALS_WITHIN_MS)
+    known = connection.execute(counts).one()
+    return bool(known.same) or known.of_caller >= MAX_REFUSALS or known.of_all >= MAX_REFUSALS_OF_ALL
 
 
 def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome) -> None:

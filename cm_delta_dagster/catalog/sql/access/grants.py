@@ -66,7 +66,7 @@ class SqlAccessControl(Part):
         )
 
     @writes
-    def enable_grants(self, connection: sa.Connection, *, owner: str | None = None, lock_out: bool = False) -> None:
+    def enable_grants(self, connection: sa.Connection, *, owner: str | None = None, force: bool = False) -> None:
         """Enforce grants. Raises InvalidArgumentError, OperationRefusedError."""
         owner = checked_principal(owner)
         rule_lock.acquire(connection)
@@ -75,7 +75,7 @@ class SqlAccessControl(Part):
         grantee = of_user(callers.caller_of(connection)) if owner is None else stored(connection, owner)
         if grantee is not None:
             _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), grantee)
-        _refuse_lock_out(connection, lock_out)
+        _refuse_lock_out(connection, force)
         if not guard.is_enabled(connection):
             active_checks.activate(connection, guard.RULE, WHOLE_CATALOG)
             audit.record(connection, Change(action="enable grants", scope=WHOLE_CATALOG, before="off", after="on"))
@@ -109,7 +109,7 @@ class SqlAccessControl(Part):
         grantee: str,
         *,
         reason: str = "",
-        lock_out: bool = False,
+        force: bool = False,
     ) -> None:
         """Delete grants. Raises InvalidArgumentError, TableNotFoundError, OperationRefusedError."""
         privileges, grantee, reason = _privileges(privileges), _required_name(grantee), checked_reason(reason)
@@ -126,7 +126,7 @@ class SqlAccessControl(Part):
                 )
             change = _change("revoke", place, privilege, shown(connection, key), reason=reason, had=True)
             audit.record(connection, change)
-        _refuse_lock_out_if_enabled(connection, lock_out)
+        _refuse_lock_out_if_enabled(connection, force)
 
     @reads
     def grants(self, connection: sa.Connection, scope: str = "") -> tuple[Grant, ...]:
@@ -177,7 +177,7 @@ class SqlAccessControl(Part):
 
     @writes
     def remove_from_role(
-        self, connection: sa.Connection, role: str, members: Sequence[str], *, reason: str = "", lock_out: bool = False
+        self, connection: sa.Connection, role: str, members: Sequence[str], *, reason: str = "", force: bool = False
     ) -> None:
         """Delete memberships. Raises InvalidArgumentError, OperationRefusedError."""
         role, members, reason = _role_name(role), _member_names(members), checked_reason(reason)
@@ -189,10 +189,10 @@ class SqlAccessControl(Part):
                 raise InvalidArgumentError(f"{member} is not a member of the role {role}. Nothing was changed.")
             text = f"{member} in {role}"
             audit.record(connection, Change(action="remove from role", scope=WHOLE_CATALOG, before=text, reason=reason))
-        _refuse_lock_out_if_enabled(connection, lock_out)
+        _refuse_lock_out_if_enabled(connection, force)
 
     @writes
-    def drop_role(self, connection: sa.Connection, role: str, *, reason: str = "", lock_out: bool = False) -> None:
+    def drop_role(self, connection: sa.Connection, role: str, *, reason: str = "", force: bool = False) -> None:
         """Delete a role. Raises InvalidArgumentError, OperationRefusedError."""
         role, reason = _role_name(role), checked_reason(reason)
         rule_lock.acquire(connection)
@@ -211,7 +211,7 @@ class SqlAccessControl(Part):
             raise InvalidArgumentError(f"There is no role {role!r}; list the roles. Nothing was changed.")
         connection.execute(sa.delete(GRANTS).where(GRANTS.c.grantee == key))
         audit.record(connection, Change(action="drop role", scope=WHOLE_CATALOG, before=plain_name(key), reason=reason))
-        _refuse_lock_out_if_enabled(connection, lock_out)
+        _refuse_lock_out_if_enabled(connection, force)
 
     @reads
     def roles(self, connection: sa.Connection) -> tuple[Role, ...]:
@@ -356,14 +356,14 @@ def _members_of(role: str, known: dict[str, set[str]]) -> set[str]:
     return members
 
 
-def _refuse_lock_out_if_enabled(connection: sa.Connection, lock_out: bool) -> None:
+def _refuse_lock_out_if_enabled(connection: sa.Connection, force: bool) -> None:
     if guard.is_enabled(connection):
-        _refuse_lock_out(connection, lock_out)
+        _refuse_lock_out(connection, force)
 
 
-def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
+def _refuse_lock_out(connection: sa.Connection, force: bool) -> None:
     """Refuse a state in which no principal owns the whole catalog, unless the caller asked for it explicitly."""
-    if lock_out:
+    if force:
         return
     owning = sa.select(GRANTS.c.grantee).where(
         GRANTS.c.scope == WHOLE_CATALOG, GRANTS.c.privilege == Privilege.OWN.value
@@ -375,7 +375,7 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
         raise InvalidArgumentError(
             "No principal would own the whole catalog and could change its grants. Nothing was changed. Name an owner; "
             "otherwise only the owner of the catalog's database can undo it."
-        ).with_remedy(RepeatWithOption(option="lock_out"))
+        ).with_remedy(RepeatWithOption(option="force"))
 
 
 def _refuse_commits_by_creation(connection: sa.Connection) -> None:

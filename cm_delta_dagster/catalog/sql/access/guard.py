@@ -20,6 +20,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE_CHECKS,
     GRANTS,
     NAME_COLUMNS,
+    PURGED,
     ROLE_MEMBERS,
     TABLES,
     identifier_of,
@@ -38,6 +39,7 @@ class Operation(StrEnum):
     """What a caller asks the catalog for. The value is the text of messages and of the audit."""
 
     READ = "read"
+    LOCATE = "locate tables"
     PIN = "pin version"
     MOVE_PINS = "move pins of others"
     CREATE = "create table"
@@ -64,6 +66,7 @@ class Operation(StrEnum):
     GRANT = "grant"
     TRANSFER = "transfer ownership"
     MANAGE_ROLES = "manage roles"
+    MANAGE_TOKENS = "manage tokens"
     ENABLE_GRANTS = "enable grants"
     DISABLE_GRANTS = "disable grants"
     RECOVER = "recover"
@@ -74,6 +77,8 @@ _WRITE = (Privilege.APPEND, Privilege.ALTER, Privilege.MAINTAIN)
 REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
     {
         Operation.READ: (Privilege.READ,),
+        # Who writes anywhere must know of every table whose files are there.
+        Operation.LOCATE: (Privilege.READ,),
         Operation.PIN: (Privilege.READ,),
         Operation.MOVE_PINS: _WRITE,
         # A clone restricts what the owner of its source may do, and its creation holds the lease of the source.
@@ -102,6 +107,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.GRANT: (Privilege.OWN,),
         Operation.TRANSFER: (Privilege.OWN,),
         Operation.MANAGE_ROLES: (Privilege.OWN,),
+        Operation.MANAGE_TOKENS: (Privilege.OWN,),
         Operation.ENABLE_GRANTS: (Privilege.OWN,),
         Operation.DISABLE_GRANTS: (Privilege.OWN,),
         Operation.READ_AUDIT: (Privilege.OWN,),
@@ -140,6 +146,14 @@ _HELD_ON_SCOPES = sa.select(GRANTS.c.privilege).where(
     GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)), _IS_ONE_OF_THEM
 )
 _TABLE = sa.select(*NAME_COLUMNS, TABLES.c.owner).where(TABLES.c.table_id == sa.bindparam("of_table"))
+_HELD_ANYWHERE = sa.union(
+    sa.select(GRANTS.c.privilege).where(_IS_ONE_OF_THEM),
+    sa.select(sa.literal_column(f"'{Privilege.OWN.value}'", sa.Text)).where(
+        sa.exists(
+            sa.select(TABLES.c.table_id).where(TABLES.c.owner.in_(sa.select(NAMES.c.name)), TABLES.c.state != PURGED)
+        )
+    ),
+)
 _OWNERS = (
     sa.select(GRANTS.c.grantee)
     .where(GRANTS.c.privilege == Privilege.OWN.value, GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)))
@@ -182,6 +196,16 @@ def require_on_scope(connection: sa.Connection, operation: Operation, scope: str
     if not is_enabled(connection):
         return
     require(connection, operation, scope, table_id=table_id_of(connection, scope))
+
+
+def require_anywhere(connection: sa.Connection, operation: Operation) -> None:
+    """As :func:`require`, for what concerns the tables of others: the privilege on any one scope or table is enough."""
+    if not is_enabled(connection):
+        return
+    privileges = connection.execute(_HELD_ANYWHERE, {"caller": of_user(caller_of(connection))}).scalars()
+    if _with_included(set(privileges)).isdisjoint(REQUIRED[operation]):
+        refusal = missing(connection, str(operation), REQUIRED[operation][:1], on=WHOLE_CATALOG, table_id=None)
+        raise OperationRefusedError(str(refusal), refusal=refusal)
 
 
 def table_id_of(connection: sa.Connection, scope: str) -> str | None:

@@ -74,7 +74,7 @@ class Database:
         self._engine: sa.Engine | None = None
         self._writer: sa.Engine | None = None
         self._commit_locks: AdvisoryCommitLocks | None = None
-        self._server_clock = postgres_session.ServerClock()
+        self._server_clock = postgres_session.DatabaseClock()
         self._closed = False
         with _REGISTRY_LOCK:
             _OPEN.add(self)

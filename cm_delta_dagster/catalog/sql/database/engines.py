@@ -12,7 +12,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
-from cm_delta_dagster.catalog.sql.database.postgres_session import ServerClock
+from cm_delta_dagster.catalog.sql.database.postgres_session import DatabaseClock
 from cm_delta_dagster.errors import CatalogNotFoundError, CatalogUnavailableError, InvalidArgumentError
 
 DEFAULT_DIRECTORY = "cm_delta"
@@ -136,7 +136,7 @@ def sqlite_engine(url: sa.URL) -> sa.Engine:
 
 def postgresql_engine(
     url: sa.URL,
-    clock: ServerClock,
+    clock: DatabaseClock,
     *,
     isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
     size: int = 5,

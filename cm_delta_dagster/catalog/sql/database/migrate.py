@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         from_0016,
         from_0017,
         from_0018,
+        from_0019,
+        from_0020,
     )
 else:  # Only an older database needs them.
     from_0004 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0004")
@@ -31,10 +33,12 @@ else:  # Only an older database needs them.
     from_0016 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0016")
     from_0017 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0017")
     from_0018 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0018")
+    from_0019 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0019")
+    from_0020 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0020")
 
 VERSION_TABLE = "cm_delta_alembic_version"
 """Earlier releases migrated with Alembic; its table stays, so that every release refuses what a newer one has migrated."""
-HEAD = "0019"
+HEAD = "0021"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 REFUSED = ("0001", "0002", "0003", *(f"{number:04}" for number in range(5, 13)))
@@ -93,7 +97,9 @@ def _migrate(connection: sa.Connection, *, url: str) -> None:
         "0015": ("0016", from_0015.upgrade),
         "0016": ("0017", from_0016.upgrade),
         "0017": ("0018", from_0017.upgrade),
-        "0018": (HEAD, from_0018.upgrade),
+        "0018": ("0019", from_0018.upgrade),
+        "0019": ("0020", from_0019.upgrade),
+        "0020": (HEAD, from_0020.upgrade),
     }
     revision = ", ".join(sorted(revisions(connection)))
     if revision not in steps:

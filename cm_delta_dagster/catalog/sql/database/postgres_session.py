@@ -4,9 +4,9 @@ A connection pooler runs each transaction in any free session of the server, so 
 last. It is detected by the backend process id that it reports, which differs from that of the session.
 """
 
-import time
 from typing import Any
 
+from cm_delta_dagster.catalog.server_clock import ServerClock, seconds_since_boot
 from cm_delta_dagster.catalog.sql.database.callers import SESSION_USER
 from cm_delta_dagster.errors import CatalogError
 
@@ -18,31 +18,15 @@ _SESSION_QUERY = (
 )
 
 
-def _seconds_since_boot() -> float:
-    """A monotonic clock that includes the time the machine is suspended, where the system has one."""
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boottime is None else time.clock_gettime(boottime)
-
-
-class ServerClock:
-    """The server's clock: read with each new connection, extrapolated in between. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._read: tuple[float, float] | None = None
-
-    def now_ms(self) -> int | None:
-        """Epoch milliseconds; None before the first connection."""
-        if self._read is None:
-            return None
-        server_ms, at_seconds = self._read
-        return int(server_ms + (_seconds_since_boot() - at_seconds) * 1000)
+class DatabaseClock(ServerClock):
+    """The clock of the database server, read with each new connection. Thread-safe."""
 
     def prepare(self, connection: Any, record: Any) -> None:
         """A listener for SQLAlchemy's ``connect``: runs :func:`prepare` and stores the server's time."""
-        before = _seconds_since_boot()
+        before = seconds_since_boot()
         server_ms = prepare(connection, record)
-        after = _seconds_since_boot()
-        self._read = server_ms, (before + after) / 2
+        after = seconds_since_boot()
+        self.set(server_ms, at_seconds=(before + after) / 2)
 
 
 def prepare(connection: Any, record: Any) -> int:

@@ -246,11 +246,32 @@ APPLICATION_IDS = sa.Table(
 A long ``app_id`` is replaced by its digest, see ``rows.application_ids``. Commits before revision 0019 left no row.
 """
 
-APPROVALS = sa.Table(
-    "cm_delta_approvals",
+TOKENS = sa.Table(
+    "cm_delta_tokens",
     METADATA,
-    sa.Column("approval_id", sa.Text, primary_key=True),
-    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), nullable=False),
+    sa.Column("token_id", sa.Text, primary_key=True),
+    sa.Column("digest", sa.Text, nullable=False, unique=True),
+    sa.Column("principal", sa.Text, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("created_by", sa.Text),
+    sa.Column("expires_ms", sa.BigInteger),
+    sa.Column("revoked_ms", sa.BigInteger),
+    sa.Column("last_used_ms", sa.BigInteger),
+    sa.Column("read_only", sa.Integer, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("table_id", sa.Text),
+)
+"""Tokens of callers of a server. ``digest`` is the SHA-256 of the secret, which is stored nowhere.
+
+``table_id`` is the table of a scope that is a table, whose name at the time is ``scope``.
+"""
+
+HELD_COMMITS = sa.Table(
+    "cm_delta_held_commits",
+    METADATA,
+    sa.Column("hold_id", sa.Text, primary_key=True),
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("waits_for", sa.Text, nullable=False, server_default=sa.text("'approval'")),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("operation", sa.Text, nullable=False),
     sa.Column("txn_id", sa.Text, nullable=False),
@@ -275,9 +296,12 @@ APPROVALS = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("version", sa.BigInteger),
 )
-"""Commits that wait for an approval, and those that did. ``content`` is set while an inline commit waits."""
+"""Commits that are held, and those that were. The rows of a ``hold_id`` are a group, which is opened and closed as one.
 
-sa.Index("cm_delta_approvals_table", APPROVALS.c.table_id, APPROVALS.c.state)
+``content`` is set while an inline commit waits.
+"""
+
+sa.Index("cm_delta_held_commits_table", HELD_COMMITS.c.table_id, HELD_COMMITS.c.state)
 
 MAINTENANCE_LEASES = sa.Table(
     "cm_delta_maintenance_claims",

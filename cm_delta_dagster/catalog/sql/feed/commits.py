@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage, FeedTable
+from cm_delta_dagster.catalog.event_feed import checked_limit, checked_position
 from cm_delta_dagster.catalog.ratification import CommitSummary, TableCounts
 from cm_delta_dagster.catalog.sql.database.parts import reads
 from cm_delta_dagster.catalog.sql.database.schema import (
@@ -73,7 +74,8 @@ class SqlCommitFeed(FeedPart):
         return self.feed_page(after=after, limit=limit, identifiers=identifiers).entries
 
     def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
-        """Commits after a position, the state of the feed, and the tables, from one statement."""
+        """Commits after a position, the state of the feed, and the tables, from one statement. Raises InvalidArgumentError."""
+        after, limit = checked_position(after, name="after"), checked_limit(limit)
         tables = identifiers if identifiers is None or isinstance(identifiers, frozenset) else tuple(identifiers)
         return self._feed_page(after, limit, tables)
 

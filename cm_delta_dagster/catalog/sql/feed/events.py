@@ -1,4 +1,4 @@
-"""The part of the catalog that reads all events of the feed, and deletes old ones."""
+"""The part of the catalog that reads all events of the feed."""
 
 import json
 from collections.abc import Sequence
@@ -6,13 +6,19 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.event_feed import ALL_EVENTS, EventFilter, EventPage, FeedEvent
+from cm_delta_dagster.catalog.event_feed import (
+    ALL_EVENTS,
+    EventFilter,
+    EventPage,
+    FeedEvent,
+    checked_limit,
+    checked_position,
+    checked_wait,
+)
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.sql.database.parts import writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     COMMITS,
     FEED,
-    FEED_COUNTER,
     NAME_COLUMNS,
     TABLES,
     identifier_of,
@@ -49,28 +55,17 @@ _EVENTS = (
     .order_by(FEED.c.position)
     .limit(sa.bindparam("at_most"))
 )
-# Entries are in the order of their positions, not of their times: the first one that is too young keeps all after it.
-_YOUNG = FEED.alias("young")
-_FIRST_YOUNG = (
-    sa.select(sa.func.min(_YOUNG.c.position)).where(_YOUNG.c.at_ms >= sa.bindparam("before_ms")).scalar_subquery()
-)
-_UP_TO = sa.select(sa.func.max(FEED.c.position)).where(sa.or_(FEED.c.position < _FIRST_YOUNG, _FIRST_YOUNG.is_(None)))
-_FORGET = (
-    sa.update(FEED_COUNTER)
-    .where(FEED_COUNTER.c.counter_id == 1, FEED_COUNTER.c.deleted_up_to < sa.bindparam("up_to"))
-    .values(deleted_up_to=sa.bindparam("up_to"))
-)
-_DELETE = sa.delete(FEED).where(FEED.c.position <= sa.bindparam("up_to"))
 
 
-class SqlEventFeed(FeedPart):
-    """Implements :class:`~cm_delta_dagster.catalog.event_feed.EventFeed`."""
+class EventReads(FeedPart):
+    """The methods of :class:`~cm_delta_dagster.catalog.event_feed.EventFeed` that read."""
 
     @reads_placed
     def events(
         self, connection: sa.Connection, *, after: int, limit: int, matching: EventFilter = ALL_EVENTS
     ) -> tuple[EventPage, bool]:
-        """Events after a position, in order. Raises InvalidArgumentError for a malformed scope."""
+        """Events after a position, in order. Raises InvalidArgumentError for a malformed scope, position or limit."""
+        after, limit = checked_position(after, name="after"), checked_limit(limit)
         # One statement: entries that are deleted or placed meanwhile would otherwise contradict the head.
         head, entries = HEAD.subquery("head"), _EVENTS.where(*_conditions(matching)).subquery("entries")
         joined = head.outerjoin(entries, sa.true())
@@ -88,21 +83,12 @@ class SqlEventFeed(FeedPart):
         return page, bool(state.is_waiting)
 
     def wait_for_events(self, *, after: int, seconds: float) -> bool:
-        """Wait until the feed has an entry above ``after``; False if there was none for ``seconds``."""
+        """Wait until the feed has an entry above ``after``; False if there was none for ``seconds``.
+
+        Raises InvalidArgumentError.
+        """
+        after, seconds = checked_position(after, name="after"), checked_wait(seconds)
         return waiting.wait(self._database.shared, lambda: self._head().latest_position > after, seconds=seconds)
-
-    def delete_old_entries(self, *, before_ms: int) -> int:
-        """Delete the entries before the first one that was recorded at ``before_ms`` or later."""
-        self._head()  # Places all entries.
-        return self._delete_placed(before_ms)
-
-    @writes
-    def _delete_placed(self, connection: sa.Connection, before_ms: int) -> int:
-        up_to = connection.execute(_UP_TO, {"before_ms": before_ms}).scalar_one()
-        if up_to is None:
-            return 0
-        connection.execute(_FORGET, {"up_to": up_to})
-        return int(connection.execute(_DELETE, {"up_to": up_to}).rowcount)
 
 
 def _conditions(matching: EventFilter) -> list[sa.ColumnElement[bool]]:

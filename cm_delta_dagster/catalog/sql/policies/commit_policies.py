@@ -26,7 +26,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
 )
 from cm_delta_dagster.catalog.sql.rows import names, rule_lock
 from cm_delta_dagster.catalog.sql.rows.effective_policy import PUT_IF_ABSENT, of_wider_scopes
-from cm_delta_dagster.catalog.sql.rules import approvals, commit_rules
+from cm_delta_dagster.catalog.sql.rules import commit_rules, held_commits
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
 _SWITCHING = CommitPolicy(kind=CommitPolicyKind.SWITCHING)
@@ -150,7 +150,7 @@ def _change(connection: sa.Connection, table_id: str, policy: CommitPolicy | Non
         )
     if policy == PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
-        approvals.refuse_put_if_absent(connection, table_id)
+        held_commits.refuse_put_if_absent(connection, table_id)
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)

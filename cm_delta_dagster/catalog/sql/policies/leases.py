@@ -94,7 +94,7 @@ class SqlLeases(Part):
         if isinstance(answer, LeaseLost):
             return answer
         lease = connection.execute(_LEASE, {"of_table": table_id}).one()
-        if not _is_callers(connection, lease):
+        if not _is_callers(connection, lease) or not guard.may_on_table(connection, Operation.LEASE, table_id):
             return LeaseLost(token=token, holder=_holder(lease))
         _extend(connection, table_id, expires_ms=now_ms + duration_ms)
         return LeaseGranted(expires_ms=now_ms + duration_ms, token=token)

@@ -6,11 +6,13 @@ Protocol heading "Maintenance Operations on Catalog-managed Tables".
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.durations import milliseconds_of, span_text
 from cm_delta_dagster.catalog.maintenance import (
     NO_CONDITIONS,
     MaintenanceConditions,
@@ -33,7 +35,13 @@ from cm_delta_dagster.catalog.sql.database.schema import (
 from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.texts import checked_reason
-from cm_delta_dagster.errors import OperationRefusedError, PermissionDeniedError
+from cm_delta_dagster.errors import (
+    MaintenanceNotPermittedError,
+    OperationRefusedError,
+    PermissionDeniedError,
+    RetentionTooShortError,
+)
+from cm_delta_dagster.remedies import AllowMaintenance
 
 _RULES = sa.select(MAINTENANCE_RULES)
 _DECIDING = _RULES.where(
@@ -103,20 +111,52 @@ class SqlMaintenancePolicies(Part):
     def _authorize(
         self, connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
     ) -> MaintenanceDecision:
-        """The decision for a run that starts now. The audit has it, except for what is permitted by default."""
-        decision = _decision(connection, identifier, kind, table_id)
-        if decision.allowed and kind.allowed_by_default:
-            return decision
-        verdict = "allowed" if decision.allowed else "denied"
-        change = audit.Change(
-            action="maintenance",
-            scope=_scope(_name_now(connection, table_id) or identifier),
-            after=f"{kind.value}: {verdict} by {decision.decided_by}",
-            reason=decision.reason,
-            table_id=table_id,
-        )
-        audit.record(connection, change)
+        return authorize(connection, identifier, kind, table_id)
+
+
+def authorize(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None = None
+) -> MaintenanceDecision:
+    """The decision for a run that starts now. The audit has it, except for what is permitted by default.
+
+    A denial is a refusal there: everybody can ask.
+    """
+    decision = _decision(connection, identifier, kind, table_id)
+    if decision.allowed and kind.allowed_by_default:
         return decision
+    verdict = "allowed" if decision.allowed else "denied"
+    change = audit.Change(
+        action="maintenance",
+        scope=_scope(_name_now(connection, table_id) or identifier),
+        after=f"{kind.value}: {verdict} by {decision.decided_by}",
+        reason=decision.reason,
+        table_id=table_id,
+    )
+    if decision.allowed:
+        audit.record(connection, change)
+    else:
+        audit.record_denial(connection, change)
+    return decision
+
+
+def require_purge(connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, min_age_ms: int) -> None:
+    """Refuse a purge that the rules do not allow now, or not for tables that were dropped so recently.
+
+    Raises MaintenanceNotPermittedError, RetentionTooShortError.
+    """
+    identifier = _name_now(connection, table_id)
+    assert identifier is not None, "the caller has locked the row of the table"
+    decision = _decision(connection, identifier, kind, table_id)
+    if not decision.allowed:
+        raise MaintenanceNotPermittedError(
+            f"{kind.value} of {identifier} is not permitted: {decision.reason}. No file was deleted."
+        ).with_remedy(AllowMaintenance(scope=str(identifier), kind=kind.value))
+    shortest = decision.min_retention
+    if shortest is not None and min_age_ms < milliseconds_of(shortest):
+        raise RetentionTooShortError(
+            f"{identifier} was not purged after {span_text(min_age_ms)}: the rule for {decision.decided_by} demands at least "
+            f"{span_text(milliseconds_of(shortest))}. No file was deleted."
+        )
 
 
 def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
@@ -192,7 +232,7 @@ def _write(connection: sa.Connection, rule: MaintenanceRule) -> None:
         "reason": rule.reason,
         "principals": json.dumps(conditions.principals),
         "windows": json.dumps([str(window) for window in conditions.windows]),
-        "min_retention_ms": conditions.min_retention_ms,
+        "min_retention_ms": None if conditions.min_retention is None else milliseconds_of(conditions.min_retention),
         "max_files": conditions.max_files,
         "max_bytes": conditions.max_bytes,
         "set_by": rule.set_by,
@@ -217,7 +257,7 @@ def _rule(row: Any) -> MaintenanceRule:
         conditions=MaintenanceConditions(
             principals=tuple(json.loads(row.principals)),
             windows=tuple(map(MaintenanceWindow.parse, json.loads(row.windows))),
-            min_retention_ms=row.min_retention_ms,
+            min_retention=None if row.min_retention_ms is None else timedelta(milliseconds=row.min_retention_ms),
             max_files=row.max_files,
             max_bytes=row.max_bytes,
         ),

@@ -30,10 +30,10 @@ from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared, run_i
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, TABLES, identifier_of
 from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.ratification import (
-    approval_requests,
     cached_content,
     checks,
     grant_check,
+    holds,
     order_check,
     validation,
 )
@@ -51,9 +51,7 @@ from cm_delta_dagster.catalog.sql.rows.commits import (
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
-    ApprovalRequiredError,
     CatalogError,
-    CommitRefusedError,
     CommitRejectedError,
     InvalidArgumentError,
 )
@@ -111,15 +109,11 @@ def ratify(connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -
     }
     if refusals:
         return RefusedTogether(refusals=refusals)
-    try:
-        accepted = {
-            table_id: _accept(connection, table_id, proposals[table_id], head, reads)
-            for table_id, (head, reads) in locked.items()
-        }
-    except ApprovalRequiredError as needed:
-        if len(proposals) == 1:
-            raise
-        raise _cannot_wait(needed) from needed
+    holds.lock_holds(connection, proposals)
+    accepted = {
+        table_id: _accept(connection, table_id, proposals[table_id], head, reads)
+        for table_id, (head, reads) in locked.items()
+    }
     return RatifiedTogether(commits=accepted)
 
 
@@ -129,15 +123,6 @@ def _partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> Catal
         f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
         "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
         "compare the history of the tables."
-    )
-
-
-def _cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
-    """The refusal of commits to several tables, one of which needs an approval."""
-    return CommitRefusedError(
-        f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
-        "that table outside of the transaction.",
-        refusal=needed.refusal,
     )
 
 
@@ -171,7 +156,7 @@ def _accept(
         connection, table_id, proposal.version, proposal.summary, previous=head.latest_in_commit_timestamp
     )
     accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
-    validation.check_definition(connection, table_id, proposal)
+    validation.check_definition(connection, table_id, proposal, head)
     marks.check(connection, table_id, proposal, head)
     _ratify(connection, table_id, accepted, head, published=published)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
@@ -186,10 +171,10 @@ def _check(
     identifier: TableIdentifier,
     reads: CheckReads | None = None,
 ) -> Accepted:
-    """Run the checks; an approved proposal closes its request. Without a head it is the registration of the table."""
+    """Run the checks; a held proposal closes its hold. Without a head it is the registration of the table."""
     kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
     context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, reads=reads)
-    approval_requests.close_ratified(connection, context)
+    holds.close_ratified(connection, context)
     return checks.run(connection, context)
 
 

@@ -1,6 +1,5 @@
 """What a check of ``checks`` knows of a proposal."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,20 +33,19 @@ class ProposalKind(StrEnum):
     """It is version 0 of a table that gets its name."""
 
 
+def stated_bytes(proposal: CommitProposal) -> bytes | None:
+    """The bytes of a commit; None if they are not known. The proposal passed ``proposal_check.check_bytes``."""
+    return proposal.content_to_check if proposal.content is None else proposal.content
+
+
 def checked_bytes(proposal: CommitProposal) -> bytes | None:
-    """The bytes of a commit for its checks.
+    """The bytes of a commit for its checks; None if they are not known, or have more than ``MAX_CHECKED_BYTES``.
 
-    None if they are not known, have more than ``MAX_CHECKED_BYTES``, or do not have the proposed size or digest.
+    Args:
+        proposal: passed ``proposal_check.check_bytes``, so that the bytes are those of the commit.
     """
-    data = proposal.content_to_check if proposal.content is None else proposal.content
-    if data is None or len(data) > MAX_CHECKED_BYTES:
-        return None
-    return data if has_size_and_digest(data, size=proposal.file_size, sha256=proposal.sha256) else None
-
-
-def has_size_and_digest(data: bytes, *, size: int, sha256: str | None) -> bool:
-    """Whether the bytes are those of a commit with this size, and with this digest if it is known."""
-    return len(data) == size and (sha256 is None or hashlib.sha256(data).hexdigest() == sha256)
+    data = stated_bytes(proposal)
+    return None if data is None or len(data) > MAX_CHECKED_BYTES else data
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots: the content is computed once.

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
+from cm_delta_dagster.advice import advice
+from cm_delta_dagster.catalog.holds import Hold, HoldRequest
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
@@ -20,10 +21,10 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.sql.database.callers import now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
-from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, proposal_check, records, validation
+from cm_delta_dagster.catalog.sql.ratification import commits, holds, proposal_check, records, validation
 from cm_delta_dagster.catalog.sql.rows import marks
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.remedies import TakeBackCommit, advice
+from cm_delta_dagster.remedies import TakeBackCommit
 
 _log = logging.getLogger(__name__)
 
@@ -52,17 +53,18 @@ class SqlCommitCoordinator(Part):
     def _ratify(self, connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         return commits.ratify(connection, proposals)
 
-    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
-        """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError, IllegalCommitError."""
-        proposal_check.check_proposal(proposal)
-        checked = validation.check(self._database, {table_id: proposal}, with_fingerprint=True)
-        return self._keep(table_id, checked[table_id], request)
+    def hold(self, proposals: Mapping[str, CommitProposal], request: HoldRequest) -> Hold | None:
+        """Hold the proposals. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError, IllegalCommitError."""
+        holds.check_request(proposals, request)
+        for proposal in proposals.values():
+            proposal_check.check_proposal(proposal)
+        return self._hold(validation.check(self._database, proposals, with_fingerprint=True), request)
 
     @writes
-    def _keep(
-        self, connection: sa.Connection, table_id: str, proposal: CommitProposal, request: ApprovalRequest
-    ) -> Approval | None:
-        return approval_requests.keep(connection, table_id, proposal, request)
+    def _hold(
+        self, connection: sa.Connection, proposals: Mapping[str, CommitProposal], request: HoldRequest
+    ) -> Hold | None:
+        return holds.hold(connection, proposals, request)
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """The advisory commit lock of the table. Raises nothing."""

@@ -67,6 +67,6 @@ def check_clock(
         f"Version {version} of table {table_id} was proposed with the in-commit timestamp {utc_text(timestamp)}, which lies "
         f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({utc_text(now_ms)}); the catalog allows "
         f"{MAX_CLOCK_DIFFERENCE_MS / 1000:.0f} seconds, because every later commit must have a later timestamp. Nothing was "
-        "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference_ms within "
+        "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference within "
         "that bound."
     )

@@ -7,7 +7,7 @@ import hashlib
 import re
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
-from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit
 from cm_delta_dagster.catalog.sql.rows.names import LARGEST
 from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError
@@ -16,6 +16,8 @@ from cm_delta_dagster.protocol.commits.proposal_checks.content import CheckedCon
 from cm_delta_dagster.protocol.log import log_files
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_LAST_FILE_TIME = 253_402_300_799_999
+"""The end of the year 9999, epoch milliseconds."""
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
 
 
@@ -34,14 +36,64 @@ def check_proposal(proposal: CommitProposal) -> None:
         )
 
 
+def check_bytes(proposal: CommitProposal) -> None:
+    """Check that each content has the size and the digest of the proposal: it may be absent, and never another one.
+
+    Raises:
+        CommitRejectedError: it has not, or there is none of an inline commit.
+    """
+    if proposal.content is None and proposal.mode is CommitMode.INLINE:
+        raise contradicted(proposal, f"no bytes of content and the size {proposal.file_size}")
+    for content in _distinct(proposal.content, proposal.content_to_check):
+        wrong = wrong_bytes(content, size=proposal.file_size, sha256=proposal.sha256)
+        if wrong is not None:
+            raise contradicted(proposal, wrong)
+
+
+def check_initial_bytes(initial: InitialCommit) -> None:
+    """As :func:`check_bytes`, of version 0, and of the time of its file."""
+    _check_file_time(0, initial.file_modification_time)
+    for content in _distinct(initial.content, initial.content_to_check):
+        wrong = wrong_bytes(content, size=initial.file_size, sha256=initial.sha256)
+        if wrong is not None:
+            raise CommitRejectedError(
+                f"Version 0 was registered with {wrong}. Nothing was created. Register it with its own values."
+            )
+
+
+def _check_file_time(version: int, file_modification_time: int) -> None:
+    if not 0 <= file_modification_time <= _LAST_FILE_TIME:
+        raise CommitRejectedError(
+            f"Version {version} was proposed with the modification time {file_modification_time} of its file, which is not between "
+            "the years 1970 and 9999. State it in milliseconds since 1970."
+        )
+
+
+def wrong_bytes(content: bytes, *, size: int, sha256: str | None) -> str | None:
+    """In what the bytes are not those of a commit with this size, and with this digest if it is known; None if in nothing."""
+    if len(content) != size:
+        return f"{len(content)} bytes of content and the size {size}"
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        return "content that does not have the SHA-256 of the proposal"
+    return None
+
+
+def _distinct(*contents: bytes | None) -> tuple[bytes, ...]:
+    """The contents that are known, without a second one that is the same object: it is hashed once."""
+    return tuple({id(content): content for content in contents if content is not None}.values())
+
+
 def check_stored_content(proposal: CommitProposal, checked: CheckedContent | None) -> None:
-    """Check the content that the catalog is to store, which must be that of the proposal. Raises CommitRejectedError.
+    """Check that the content that the catalog is to store says what the proposal says. Raises CommitRejectedError.
 
     Args:
+        proposal: passed :func:`check_bytes`.
         checked: what was parsed of the content; None if it was not parsed.
     """
-    if proposal.mode is CommitMode.INLINE or proposal.content is not None:
-        _check_content(proposal, checked)
+    if proposal.content is not None:
+        wrong = contradiction(proposal, proposal.content, checked)
+        if wrong is not None:
+            raise contradicted(proposal, wrong)
 
 
 def check_published(proposal: CommitProposal) -> None:
@@ -53,8 +105,8 @@ def check_published(proposal: CommitProposal) -> None:
             f"{proposal.mode.value}; it must be {right} and put_if_absent."
         )
     _check_storable(proposal)
-    if proposal.content is not None:
-        _check_content(proposal)
+    check_bytes(proposal)
+    check_stored_content(proposal, None)
 
 
 def check_recovered(proposal: CommitProposal) -> None:
@@ -67,8 +119,8 @@ def check_recovered(proposal: CommitProposal) -> None:
             "its published file nor that of a staged file."
         )
     _check_storable(proposal)
-    if proposal.content is not None:
-        _check_content(proposal)
+    check_bytes(proposal)
+    check_stored_content(proposal, None)
 
 
 def _check_storable(proposal: CommitProposal) -> None:
@@ -92,24 +144,12 @@ def _check_storable(proposal: CommitProposal) -> None:
             "database can hold. Numbers have at most 63 bits, and the operation and the txnId are texts of Unicode characters "
             "other than U+0000."
         )
+    _check_file_time(proposal.version, proposal.file_modification_time)
     if proposal.sha256 is not None and _DIGEST.fullmatch(proposal.sha256) is None:
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed with the SHA-256 {proposal.sha256!r}; write it as 64 hexadecimal digits in "
             "lower case."
         )
-
-
-def _check_content(proposal: CommitProposal, checked: CheckedContent | None = None) -> None:
-    content = proposal.content
-    wrong: str | None
-    if content is None or len(content) != proposal.file_size:
-        wrong = f"{'no' if content is None else len(content)} bytes of content and the size {proposal.file_size}"
-    elif proposal.sha256 is not None and hashlib.sha256(content).hexdigest() != proposal.sha256:
-        wrong = "content that does not have the SHA-256 of the proposal"
-    else:
-        wrong = contradiction(proposal, content, checked)
-    if wrong is not None:
-        raise contradicted(proposal, wrong)
 
 
 def contradicted(proposal: CommitProposal, wrong: str) -> CommitRejectedError:

@@ -72,7 +72,7 @@ _RECORDS = (
     .order_by(COMMITS.c.version)
 )
 _DIGESTS = (
-    sa.select(COMMITS.c.version, COMMITS.c.sha256)
+    sa.select(COMMITS.c.version, COMMITS.c.sha256, guard.IS_ENABLED)
     .where(
         COMMITS.c.table_id == sa.bindparam("of_table"),
         COMMITS.c.version >= sa.bindparam("first"),
@@ -115,4 +115,6 @@ def commit_records(connection: sa.Connection, table_id: str, *, start: int, end:
 def commit_digests(connection: sa.Connection, table_id: str, *, start: int, end: int) -> dict[int, str]:
     """The digests of ``start..end`` by version; versions without one are left out."""
     rows = connection.execute(_DIGESTS, {"of_table": table_id, "first": start, "last": end}).all()
+    if not rows or rows[0].grants_enabled:
+        guard.require_on_table(connection, guard.Operation.READ, table_id)
     return {row.version: row.sha256 for row in rows}

@@ -16,7 +16,7 @@ from cm_delta_dagster.catalog.sql.database.prepared import Prepared
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS
 from cm_delta_dagster.catalog.sql.ratification.context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.rows.definitions import metadata_of
-from cm_delta_dagster.catalog.sql.rules import approvals, rule_rows
+from cm_delta_dagster.catalog.sql.rules import held_commits, rule_rows
 from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.refusals import Refusal
@@ -44,9 +44,11 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
     refuse(context, [violation for violation in violated if violation.rule.on_violation is OnViolation.REFUSE])
     if not violated:
         return
-    if context.proposal.approval_id is not None:
+    hold_id = context.proposal.hold_id
+    approved = None if hold_id is None else held_commits.approved_rules(connection, hold_id, context.table_id)
+    if approved is not None:
         # ``commits`` checks that the request is pending and belongs to this commit, and closes it.
-        _require_covered(connection, context, violated, context.proposal.approval_id)
+        _require_covered(context, violated, approved)
         return
     if context.kind is ProposalKind.REGISTERED:
         refuse(context, violated)
@@ -69,18 +71,15 @@ def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[Ru
     return violations(rules, _guarded(connection, context, rules, actions))
 
 
-def _require_covered(
-    connection: sa.Connection, context: CommitContext, violated: Sequence[RuleViolation], approval_id: str
-) -> None:
+def _require_covered(context: CommitContext, violated: Sequence[RuleViolation], covered: frozenset[str]) -> None:
     """Refuse an approved commit that violates a rule of which its request says nothing. Raises CommitRefusedError."""
-    covered = approvals.covered_rules(connection, approval_id)
     others = [violation for violation in violated if violation.rule.demand not in covered]
     if not others:
         return
     refusal = _refusal(context, others)
     raise CommitRefusedError(
-        f"{refusal} The request {approval_id} was not made for this rule as it is now, and it still waits. Reject the request and "
-        "run the write again, which asks for a new approval, or change the rule.",
+        f"{refusal} The request {context.proposal.hold_id} was not made for this rule as it is now, and it still waits. Reject the "
+        "request and run the write again, which asks for a new approval, or change the rule.",
         refusal=refusal,
     )
 
@@ -115,7 +114,7 @@ def _reason(violated: Sequence[RuleViolation]) -> str:
 
 
 def _of_unknown_content(rule: CommitRule) -> RuleViolation:
-    return RuleViolation(rule=rule, what="has a content that the catalog cannot read, or not the proposed one")
+    return RuleViolation(rule=rule, what="has a content that the catalog cannot read")
 
 
 def _guarded(

@@ -4,6 +4,7 @@ Functions over an open connection. A commit whose content the catalog does not k
 """
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +15,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
-from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, APPROVALS
+from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, HELD_COMMITS
 from cm_delta_dagster.catalog.texts import is_storable
 
 _MAX_BYTES = 200
@@ -26,19 +27,24 @@ _OWNERS = sa.select(APPLICATION_IDS.c.app_id, APPLICATION_IDS.c.principal).where
     APPLICATION_IDS.c.table_id == sa.bindparam("of_table"),
     APPLICATION_IDS.c.app_id.in_(sa.bindparam("app_ids", expanding=True)),
 )
-_REQUESTED_BY = sa.select(APPROVALS.c.requested_by).where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
+_REQUESTED_BY = sa.select(HELD_COMMITS.c.requested_by).where(HELD_COMMITS.c.hold_id == sa.bindparam("of_hold")).limit(1)
 
 
-_ROW: dict[str, sa.BindParameter[Any]] = {
-    column.name: sa.bindparam(f"new_{column.name}") for column in APPLICATION_IDS.c
+_NEW: Mapping[str, sa.BindParameter[Any]] = {
+    name: sa.bindparam(f"new_{name}") for name in ("table_id", "principal", "since_ms")
 }
 
 
-def _set(insert: Any) -> Prepared:
-    """The insertion of a row; if there is one, it gets the new principal if that is another one."""
+def _set(insert: Any, app_ids: Any) -> Prepared:
+    """The insertion of rows for all ids in ``app_ids``; a row that exists gets the new principal if that is another one.
+
+    One statement, however many ids a commit sets: the row of the table is locked while it runs.
+    """
+    typed = [sa.cast(_NEW[name], APPLICATION_IDS.c[name].type) for name in _NEW]
+    rows = sa.select(app_ids.c.value, *typed).where(sa.true())  # SQLite takes ON CONFLICT for a join without WHERE.
     new = insert.excluded
     return Prepared(
-        insert.values(_ROW).on_conflict_do_update(
+        insert.from_select(["app_id", *_NEW], rows).on_conflict_do_update(
             index_elements=_THE_KEY,
             set_={"principal": new.principal, "since_ms": new.since_ms},
             where=APPLICATION_IDS.c.principal.is_distinct_from(new.principal),
@@ -46,10 +52,14 @@ def _set(insert: Any) -> Prepared:
     )
 
 
+_TEXTS = sa.bindparam("new_app_ids", type_=sa.Text)
 _SET: Mapping[str, Prepared] = MappingProxyType(
     {
-        "sqlite": _set(sqlite.insert(APPLICATION_IDS)),
-        "postgresql": _set(postgresql.insert(APPLICATION_IDS)),
+        "sqlite": _set(sqlite.insert(APPLICATION_IDS), sa.func.json_each(_TEXTS).table_valued("value")),
+        "postgresql": _set(
+            postgresql.insert(APPLICATION_IDS),
+            sa.func.json_array_elements_text(sa.cast(_TEXTS, postgresql.JSON)).table_valued("value"),
+        ),
     }
 )
 
@@ -83,19 +93,22 @@ def of_another(
 
 
 def writes(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> list[Call]:
-    """The statements that record who has set the application ids of the proposal."""
+    """The statement that records who has set the application ids of the proposal."""
     app_ids = () if proposal.checked is None else stored_ids(proposal.checked.app_ids)
     if not app_ids:
         return []
-    principal = _principal(connection, proposal)
-    statement = _SET[connection.dialect.name]
-    shared = {"new_table_id": table_id, "new_principal": principal, "new_since_ms": now_of(connection)}
-    return [(statement, {**shared, "new_app_id": app_id}) for app_id in app_ids]
+    values = {
+        "new_app_ids": json.dumps(app_ids, ensure_ascii=False),
+        "new_table_id": table_id,
+        "new_principal": _principal(connection, proposal),
+        "new_since_ms": now_of(connection),
+    }
+    return [(_SET[connection.dialect.name], values)]
 
 
 def _principal(connection: sa.Connection, proposal: CommitProposal) -> str | None:
-    """Who made the commit. The approver of a request proposes the commit of its requester."""
-    if proposal.approval_id is None:
+    """Who made the commit. Who approves or ratifies a hold proposes the commit of who made it."""
+    if proposal.hold_id is None:
         return caller_of(connection)
-    requester = connection.execute(_REQUESTED_BY, {"of_request": proposal.approval_id}).scalar_one_or_none()
+    requester = connection.execute(_REQUESTED_BY, {"of_hold": proposal.hold_id}).scalar_one_or_none()
     return None if requester is None else str(requester)

@@ -8,12 +8,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.advice import advice
+from cm_delta_dagster.catalog.sql.database.prepared import Prepared
 from cm_delta_dagster.catalog.sql.database.schema import DEFINITIONS, TABLES
 from cm_delta_dagster.catalog.tables import RecordedDefinition, TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.remedies import RepairTable, advice
+from cm_delta_dagster.remedies import RepairTable
 
 _log = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ COLUMNS = (
 
 _OF_TABLE = DEFINITIONS.c.table_id == sa.bindparam("of_table")
 _KNOWN = sa.select(DEFINITIONS).where(_OF_TABLE)
+_STORED = Prepared(sa.select(DEFINITIONS.c.metadata, DEFINITIONS.c.protocol, DEFINITIONS.c.version).where(_OF_TABLE))
 _INSERT = sa.insert(DEFINITIONS)
 _CHANGE = (
     sa.update(DEFINITIONS)
@@ -131,8 +134,8 @@ def metadata_of(connection: sa.Connection, table_id: str) -> Metadata | None:
 
 def stored(connection: sa.Connection, table_id: str) -> tuple[Metadata | None, Protocol | None]:
     """The stored metadata and protocol of a table; None for what is not known."""
-    row = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
-    return (None, None) if row is None else _stored(row)
+    rows = _STORED.rows(connection, {"of_table": table_id})
+    return _stored(rows[0]) if rows else (None, None)
 
 
 def _stored(row: Any) -> tuple[Metadata | None, Protocol | None]:

@@ -1,8 +1,11 @@
 """Which tables are at, above or below a location, and below which one all files of a table are."""
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.database.schema import CLONES, COMMITS, PURGED, TABLES
+from cm_delta_dagster.protocol.actions.paths import canonical_location
 
 _CLONE = "CLONE"
 _RESERVED_ELSEWHERE = sa.or_(
@@ -15,6 +18,18 @@ _IS_CREATED = sa.exists(
 )
 _RESERVED = sa.select(TABLES.c.location).where(TABLES.c.table_id == sa.bindparam("of_table"), ~_RESERVED_ELSEWHERE)
 _OWN = _RESERVED.where(_IS_CREATED)
+_LOCATIONS_IN_STATEMENT = 500
+_IS_SOURCE = sa.exists(
+    sa.select(CLONES.c.source_id).where(
+        CLONES.c.clone_id == sa.bindparam("of_table"), CLONES.c.source_id == TABLES.c.table_id
+    )
+)
+_AT = sa.select(TABLES.c.table_id).where(
+    TABLES.c.location.in_(sa.bindparam("locations", expanding=True)),
+    TABLES.c.table_id != sa.bindparam("of_table"),
+    TABLES.c.state != PURGED,
+    ~_IS_SOURCE,
+)
 
 
 def nested(location: str) -> sa.ColumnElement[bool]:
@@ -39,3 +54,22 @@ def own_location(connection: sa.Connection, table_id: str) -> str | None:
 def location_to_create(connection: sa.Connection, table_id: str, *, operation: str) -> str | None:
     """As :func:`own_location`, for a reserved table whose version 0 is made by ``operation``."""
     return None if operation == _CLONE else connection.execute(_RESERVED, {"of_table": table_id}).scalar_one_or_none()
+
+
+def tables_with_files(connection: sa.Connection, paths: Sequence[str], *, apart_from: str) -> tuple[str, ...]:
+    """The ids of tables that are not purged and have one of these absolute paths below their location.
+
+    Args:
+        apart_from: the id of a table which is left out, with the sources that it is a shallow clone of.
+    """
+    above: set[str] = set()
+    for directory in {path.rpartition("/")[0] for path in map(canonical_location, paths)}:
+        steps = directory.split("/")
+        above.update("/".join(steps[:count]) for count in range(len(steps), 2, -1))
+    table_ids: dict[str, None] = {}
+    ordered = sorted(above)
+    for start in range(0, len(ordered), _LOCATIONS_IN_STATEMENT):
+        some = ordered[start : start + _LOCATIONS_IN_STATEMENT]
+        rows = connection.execute(_AT, {"locations": some, "of_table": apart_from})
+        table_ids.update(dict.fromkeys(rows.scalars()))
+    return tuple(table_ids)

@@ -1,9 +1,10 @@
 """The high-water marks of each table, which proposals must not lower.
 
-The caller holds the lock of the table's row. A commit whose content is not known leaves them as they are. A commit that exists
-without the consent of the catalog, because it was made put-if-absent, raises them and does not lower them. Adopted and recovered
-tables have the marks of their log. Marks are not known of a table of which no commit has stated one, and after a commit was taken
-back.
+The caller holds the lock of the table's row. A commit whose content is not known leaves them as they are, unless its operation
+replaces the table. A commit that exists without the consent of the catalog, because it was made put-if-absent, raises them and does
+not lower them. Adopted and recovered tables have the marks of their log. A catalog that is migrated from a release without marks
+has those of identity columns in the stored metadata, and none of row ids. Marks are not known of a table of which no commit has
+stated one, and after a commit was taken back.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,12 @@ from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw
 from cm_delta_dagster.protocol.commits.proposal_checks.content import illegal
-from cm_delta_dagster.protocol.commits.proposal_checks.marks import Marks, StatedMarks, stated_marks
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import (
+    Marks,
+    StatedMarks,
+    redefines_columns,
+    stated_marks,
+)
 
 UNKNOWN = {"row_id_mark": None, "identity_marks": None}
 """The columns of a table whose marks are not known."""
@@ -42,22 +48,32 @@ def check(connection: sa.Connection, table_id: str, proposal: CommitProposal, he
         return
     stated = proposal.checked.marks
     if stated.redefines_columns:
-        rows = _NUM_FILES.rows(connection, {"of_table": table_id, "at": head.latest_version})
-        stated = stated.believed(num_files=rows[0].num_files if rows else None)
+        stated = stated.believed(num_files=num_files(connection, table_id, head))
     flaw = stated.flaw_after(_stored(head))
     if flaw is not None:
         raise illegal(flaw)
+
+
+def num_files(connection: sa.Connection, table_id: str, head: Any) -> int | None:
+    """Number of files of the table, as its latest commit stated it; None if the catalog does not know it."""
+    rows = _NUM_FILES.rows(connection, {"of_table": table_id, "at": head.latest_version})
+    return rows[0].num_files if rows else None
 
 
 def writes(table_id: str, proposal: CommitProposal, head: Any) -> list[Call]:
     """The statement that stores the marks after the proposal, if it changes them.
 
     Args:
-        head: None for version 0. If the content of that is not known, the marks are those of its metadata.
+        head: None for version 0. If the content of that is not known, the marks are those of its metadata. So are those of identity
+            columns after a replacement of the table whose content is not known. Without metadata none is known then: a new sequence
+            may begin, and nothing else of such a commit is checked either.
     """
     stated = None if proposal.checked is None else proposal.checked.marks
-    if stated is None and head is None:
-        stated = _of_metadata(proposal.metadata)
+    is_replaced = stated is None and redefines_columns(proposal.summary.operation)
+    if stated is None and (head is None or is_replaced):
+        stated = _of_metadata(proposal.metadata, operation=proposal.summary.operation)
+    if is_replaced and (stated is None or stated.identity is None):
+        stated = StatedMarks(identity={}, redefines_columns=True)
     if stated is None:
         return []
     before = Marks() if head is None else _stored(head)
@@ -81,10 +97,10 @@ def flaw_of_published(connection: sa.Connection, table_id: str, proposal: Commit
     return None if row is None or proposal.checked is None else proposal.checked.marks.flaw_after(_stored(row))
 
 
-def _of_metadata(metadata: Metadata | None) -> StatedMarks | None:
-    """What the metadata say about marks; None if they are not known or not valid."""
+def _of_metadata(metadata: Metadata | None, *, operation: str | None = None) -> StatedMarks | None:
+    """What the metadata say about marks; None if they are not valid."""
     try:
-        return stated_marks(domain=None, metadata=metadata, protocol=None, operation=None)
+        return stated_marks(domain=None, metadata=metadata, protocol=None, operation=operation)
     except CmDeltaError:
         return None
 

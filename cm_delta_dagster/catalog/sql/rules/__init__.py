@@ -1,1 +1,1 @@
-"""Commit rules, and commits that wait for an approval."""
+"""Commit rules, and held commits."""

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import plain_name
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
-from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.commit_rules import CommitRule
 from cm_delta_dagster.catalog.rules.kinds import absent_names, checked_rule
 from cm_delta_dagster.catalog.sql.access import audit, grantees, guard, known_principals
 from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
@@ -57,7 +57,7 @@ class SqlCommitRules(Part):
         doubt = None if confirmed else _lock_out(connection, rule) or _absent(connection, rule)
         if doubt is not None:
             refusal = InvalidArgumentError(f"The rule {rule} was not set: {doubt}. Nothing was changed.")
-            raise refusal.with_remedy(RepeatWithOption(option="confirm"))
+            raise refusal.with_remedy(RepeatWithOption(option="force"))
         stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_of(connection))
         connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
         connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
@@ -190,18 +190,11 @@ def _absent(connection: sa.Connection, rule: CommitRule) -> str | None:
 
 
 def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
-    """Why no principal could make or approve what the rule stops, as a clause; None if a principal could."""
+    """Why no principal could make what the rule stops, as a clause; None if a principal could: at least the owner who sets it."""
     principals = rule.arguments.get("principals")
     if isinstance(principals, tuple) and not any(known_principals.can_act(connection, name) for name in principals):
         named = ", ".join(map(plain_name, principals))
         return f"no principal could change the schema: of {named} none is a role with members, or a principal that is known"
-    needs_owner = rule.on_violation is OnViolation.APPROVAL or (
-        rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
-    )
-    if needs_owner and guard.is_enabled(connection):
-        table_id = guard.table_id_of(connection, rule.scope)
-        if not guard.owners(connection, rule.scope, table_id):
-            return f"{rule.scope} has no owner who could permit what the rule stops"
     return None
 
 

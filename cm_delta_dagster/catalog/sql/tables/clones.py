@@ -3,7 +3,7 @@
 A reference is inserted under the lock of the source's row, so that it excludes a concurrent ``begin_purge`` of the source.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,12 +67,17 @@ class CloneReferences(Part):
 
     @reads
     def clones_of(self, connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
-        """The clones that may read files of the table, by id; those with commits also with their head and served commits."""
+        """The clones that may read files of the table, by id; those with commits also with their head and served commits.
+
+        Raises OperationRefusedError.
+        """
+        guard.require_on_table(connection, Operation.READ, table_id)
         return clones_of(connection, table_id)
 
     @reads
     def sources_of(self, connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
-        """The tables whose files the clone may read, by id, in any state but purged."""
+        """The tables whose files the clone may read, by id, in any state but purged. Raises OperationRefusedError."""
+        guard.require_on_table(connection, Operation.READ, table_id)
         rows = connection.execute(_SOURCES, _of(table_id)).all()
         return tuple(related(row) for row in rows if row.state != PURGED)
 
@@ -110,10 +115,32 @@ def with_files_elsewhere(connection: sa.Connection) -> tuple[RelatedTable, ...]:
 
 def record(connection: sa.Connection, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
     """Insert the missing references of a clone to the tables at ``locations``; returns these tables."""
-    rows = connection.execute(sa.select(TABLES).where(TABLES.c.location.in_(locations), TABLES.c.state != PURGED)).all()
+    rows = _at(connection, locations)
     known = {table_id, *connection.execute(_SOURCE_IDS, _of(table_id)).scalars()}
     _insert(connection, table_id, {row.table_id for row in rows} - known)
     return tuple(related(row) for row in rows if row.table_id != table_id)
+
+
+def require_read(connection: sa.Connection, table_id: str, locations: Collection[str]) -> None:
+    """Refuse a caller that may not read the tables at ``locations``, which could not be purged then.
+
+    The sources of a clone that it may read need no privilege of their own: their files are those of the clone.
+
+    Raises:
+        OperationRefusedError: names a table.
+    """
+    if not guard.is_enabled(connection):
+        return
+    sources = _at(connection, locations)
+    others = {row.table_id for row in sources} - {table_id}
+    readable = {other for other in others if guard.may_on_table(connection, Operation.READ, other)}
+    through_clones = {source for clone in readable for source in connection.execute(_SOURCE_IDS, _of(clone)).scalars()}
+    for other in sorted(others - readable - through_clones):
+        guard.require_on_table(connection, Operation.READ, other)
+
+
+def _at(connection: sa.Connection, locations: Collection[str]) -> Sequence[Any]:
+    return connection.execute(sa.select(TABLES).where(TABLES.c.location.in_(locations), TABLES.c.state != PURGED)).all()
 
 
 def forget(connection: sa.Connection, table_id: str) -> None:
@@ -128,8 +155,14 @@ def _insert(connection: sa.Connection, clone_id: str, source_ids: Collection[str
 
 
 def _with_commits(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> RelatedTable:
+    """The table of a row with its commits, but not with content that the caller may not read."""
     entry = None if row.state == STAGING else loading.load_registered(connection, row.table_id)
-    return replace(related(row), ratified=None if entry is None else entry.ratified)
+    if entry is None:
+        return related(row)
+    ratified = entry.ratified
+    if not guard.may_on_table(connection, Operation.READ, row.table_id):
+        ratified = replace(ratified, commits=tuple(replace(commit, content=None) for commit in ratified.commits))
+    return replace(related(row), ratified=ratified)
 
 
 def related(row: Any) -> RelatedTable:

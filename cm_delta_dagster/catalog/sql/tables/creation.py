@@ -23,6 +23,7 @@ from cm_delta_dagster.catalog.sql.tables import clones, loading, namespaces, reg
 from cm_delta_dagster.catalog.sql.tables.warehouse_part import WarehousePart
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.remedies import ConnectWithWarehouse
 
 _ACTIVATE = (
@@ -54,6 +55,7 @@ class TableCreation(WarehousePart):
     ) -> StagingTable:
         """Insert a row in state STAGING, to which no name resolves. Raises TableAlreadyExistsError, TableNotFoundError."""
         names.check_identifier(identifier)
+        guard.require(connection, Operation.CREATE, identifier)
         if location is not None:
             return _reserve_at(connection, identifier, location=location)
         if self._warehouse is None:
@@ -64,6 +66,7 @@ class TableCreation(WarehousePart):
             clones.lock_source(connection, clone_of)
         parent = f"{self._warehouse}/{identifier.catalog}/{identifier.schema}"
         free = f"{parent}/{identifier.table}-{uuid.uuid4().hex[:12]}"
+        _refuse_taken(connection, identifier, location=free)
         staging = _reserve(connection, identifier, location=free, is_external=False)
         if clone_of is not None:
             clones.record_clone(connection, staging.table_id, source_id=clone_of)
@@ -79,7 +82,7 @@ class TableCreation(WarehousePart):
     ) -> TableEntry:
         """Give the staging table its name. Raises TableAlreadyExistsError, TableNotFoundError, CommitRejectedError."""
         names.check_identifier(identifier)
-        checked = validation.check_initial(self._database, table_id, initial, operation=summary.operation)
+        checked = validation.check_initial(self._database, table_id, identifier, initial, operation=summary.operation)
         return self._register(table_id, identifier, summary, checked)
 
     @writes
@@ -100,6 +103,7 @@ class TableCreation(WarehousePart):
                 "dropped, or its reservation was purged. Create the table again."
             )
         if row.state == ACTIVE:
+            guard.require_on_table(connection, Operation.READ, table_id)
             if identifier_of(row) != identifier:
                 raise TableAlreadyExistsError(
                     f"The table id {table_id} is already registered as {identifier_of(row)} and cannot "
@@ -122,12 +126,12 @@ class TableCreation(WarehousePart):
 
 def _reserve_at(connection: sa.Connection, identifier: TableIdentifier, *, location: str) -> StagingTable:
     """Reserve a location that the caller has chosen."""
-    other = connection.execute(sa.select(TABLES).where(locations.taken(location))).first()
-    if other is not None:
-        raise TableAlreadyExistsError(
-            f"{identifier} was not created: {identifier_of(other)} (table id {other.table_id}, {other.state}) is at "
-            f"{other.location}, and the location {location} is not free for another table. Choose another location."
+    if normalise_location(location) != location or ".." in location.split("/"):
+        raise InvalidArgumentError(
+            f"{identifier} was not created: {location} is another spelling of a location, which the catalog could not compare with "
+            f"those of other tables. Give it without '..' and as {normalise_location(location)}."
         )
+    _refuse_taken(connection, identifier, location=location)
     try:
         return _reserve(connection, identifier, location=location, is_external=True)
     except sa.exc.IntegrityError as error:
@@ -136,10 +140,18 @@ def _reserve_at(connection: sa.Connection, identifier: TableIdentifier, *, locat
         ) from error
 
 
+def _refuse_taken(connection: sa.Connection, identifier: TableIdentifier, *, location: str) -> None:
+    other = connection.execute(sa.select(TABLES).where(locations.taken(location))).first()
+    if other is not None:
+        raise TableAlreadyExistsError(
+            f"{identifier} was not created: {identifier_of(other)} (table id {other.table_id}, {other.state}) is at "
+            f"{other.location}, and the location {location} is not free for another table. Choose another location."
+        )
+
+
 def _reserve(
     connection: sa.Connection, identifier: TableIdentifier, *, location: str, is_external: bool
 ) -> StagingTable:
-    guard.require(connection, Operation.CREATE, identifier)
     if connection.execute(HOLDER, name_parameters(identifier)).first() is not None:
         raise name_taken(identifier)
     registered_paths.refuse_registered(connection, identifier)

@@ -151,9 +151,10 @@ class TableLifecycle(WarehousePart):
 
     @writes
     def begin_purge(self, connection: sa.Connection, table_id: str, *, min_age_ms: int) -> InactiveTable:
-        """To PURGING, if the table has no name, is old enough, and its location is its own and inside the managed root.
+        """To PURGING, if the table has no name, is old enough, its location is its own and inside the managed root, and the
+        rules allow it.
 
-        Raises TableNotFoundError, PurgeRefusedError, InvalidArgumentError.
+        Raises TableNotFoundError, PurgeRefusedError, MaintenanceNotPermittedError, RetentionTooShortError, InvalidArgumentError.
         """
         if min_age_ms < 0:
             raise InvalidArgumentError(f"min_age_ms is {min_age_ms}; give the milliseconds to wait, at least 0.")
@@ -179,6 +180,7 @@ class TableLifecycle(WarehousePart):
                     f"{what} was not purged: it has been {_state_text(row.state)} for only {age_ms} ms of the requested "
                     f"{min_age_ms} ms. Wait, or request a shorter age."
                 )
+            maintenance.require_purge(connection, table_id, table.purge_kind, min_age_ms=min_age_ms)
             connection.execute(_SET_STATE, {"of_table": table_id, "to_state": PURGING})
         return replace(table, state=InactiveState.PURGING)
 

@@ -166,7 +166,7 @@ class SqlRecovery(Part):
         return True
 
     @writes
-    def check_adoption(self, connection: sa.Connection, identifier: TableIdentifier) -> None:
+    def check_adoption(self, connection: sa.Connection, identifier: TableIdentifier, *, location: str) -> None:
         """Refuse a caller that may not insert the entry of an adopted table; inserts nothing.
 
         Raises PermissionDeniedError, InvalidArgumentError.
@@ -235,13 +235,15 @@ class SqlRecovery(Part):
 
     @reads
     def overlapping_tables(self, connection: sa.Connection, location: str) -> tuple[RelatedTable, ...]:
-        """Tables at, above or below ``location``, except purged ones."""
+        """Tables at, above or below ``location``, except purged ones. Raises OperationRefusedError."""
+        guard.require_anywhere(connection, Operation.LOCATE)
         rows = connection.execute(sa.select(TABLES).where(TABLES.c.state != PURGED, locations.taken(location))).all()
         return tuple(clones.related(row) for row in sorted(rows, key=lambda row: str(row.table_id)))
 
     @reads
     def tables_with_files_elsewhere(self, connection: sa.Connection) -> tuple[RelatedTable, ...]:
-        """Tables that may name files outside of their location."""
+        """Tables that may name files outside of their location. Raises OperationRefusedError."""
+        guard.require_anywhere(connection, Operation.ADOPT)
         return clones.with_files_elsewhere(connection)
 
     @writes
@@ -277,7 +279,9 @@ class SqlRecovery(Part):
     def record_sources(
         self, connection: sa.Connection, table_id: str, locations: Collection[str]
     ) -> tuple[RelatedTable, ...]:
-        """Record that the table may read files of the tables at ``locations``."""
+        """Record that the table may read files of the tables at ``locations``. Raises OperationRefusedError."""
+        guard.require_on_table(connection, Operation.CLONE, table_id)
+        clones.require_read(connection, table_id, locations)
         return clones.record(connection, table_id, locations)
 
     @writes

@@ -5,6 +5,7 @@ To add a check, write a function that is a ``Check``, and add it to ``CHECKS``. 
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -13,8 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.actions.action_fields import domain_of, metadata_of, protocol_of
-from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.actions.action_fields import (
+    domain_of,
+    metadata_of,
+    protocol_of,
+    transaction_group_of,
+)
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol, TransactionGroup
 from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, CommitActions, commit_actions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, REMOVE_SCHEMA
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
@@ -27,21 +33,37 @@ from cm_delta_dagster.protocol.commits.commit_validation import (
     NumberedAction,
     flaw_of_actions,
     flaw_of_commit_info,
+    flaw_of_embedded_json,
     numbered_lines,
     parsed_lines,
 )
 from cm_delta_dagster.protocol.commits.proposal_checks.definition import flaw_of_definition
-from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features
+from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features, flaw_of_vectors
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
 from cm_delta_dagster.protocol.commits.proposal_checks.marks import StatedMarks, flaw_of_identity, stated_marks
-from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
-from cm_delta_dagster.protocol.features import row_tracking
-from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
+from cm_delta_dagster.protocol.commits.proposal_checks.partitions import (
+    StatedPartitions,
+    partition_types,
+    stated_partitions,
+)
+from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES, flaw_of_action
+from cm_delta_dagster.protocol.commits.transaction_groups import flaw_of_tag
+from cm_delta_dagster.protocol.features import clustering, row_tracking
+from cm_delta_dagster.protocol.features.table_features import (
+    IN_COMMIT_TIMESTAMP,
+    check_writable,
+    is_catalog_managed,
+    supports,
+)
 
 MAX_CHECKED_BYTES = 16 * 1024 * 1024
 """Size of the largest content that is parsed for checks. A larger commit counts as one of unknown content."""
 
 _FILE_FIELDS = ("path", "deletionVector")
+_LINES_OF_FILES = (b'{"add"', b'{"remove"', b'{"cdc"')
+_DOMAINS_OF_JSON = frozenset({clustering.DOMAIN, row_tracking.DOMAIN})
+_OF_TABLE = frozenset({"commitInfo", "metaData", "protocol", "domainMetadata", "txn"})
+"""Actions about the table as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +81,7 @@ class ProposedContent:
 
 @dataclass(frozen=True, kw_only=True)  # Without slots: what takes long is computed once, when it is first asked for.
 class CheckedContent:
-    """What of a commit without flaws the catalog compares with the state of the table.
+    """What of a commit the catalog compares with the state of the table.
 
     Attributes:
         data: the bytes of the commit.
@@ -67,7 +89,11 @@ class CheckedContent:
         absolute_paths: paths of files, and of deletion vectors of adds, that do not begin at the root of the table, as in the log.
         metadata, protocol: what the commit sets; None if it does not set them.
         marks: what it says about high-water marks.
+        operation: of commitInfo; None if it does not say.
+        partitions: the partition values of its files.
+        adds_vectors: whether it adds a file with a deletion vector.
         app_ids: the application ids that it sets (``txn``), in its order.
+        transaction_group: the transaction over several tables that it is a part of; None without one.
     """
 
     data: bytes
@@ -76,7 +102,11 @@ class CheckedContent:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     marks: StatedMarks = field(default_factory=StatedMarks)
+    operation: str | None = None
+    partitions: StatedPartitions = field(default_factory=lambda: StatedPartitions({}))
+    adds_vectors: bool = False
     app_ids: tuple[str, ...] = ()
+    transaction_group: TransactionGroup | None = None
 
     def actions(self, *, version: int) -> CommitActions:
         """The actions of the commit, as :func:`~cm_delta_dagster.protocol.actions.commit_json.decode_commit` returns them."""
@@ -128,10 +158,37 @@ def checked(data: bytes) -> CheckedContent:
         flaw = check(content)
         if flaw is not None:
             raise FlawFoundError(flaw)
+    return _content_of(data, content)
+
+
+def readable_content(data: bytes) -> CheckedContent:
+    """What can be read of a commit that exists although :func:`check_content` refuses it: marks, definition, application ids.
+
+    Lines that are flawed, and all files, are left out; of several actions about one object the first one counts.
+
+    Args:
+        data: as of :func:`check_content`.
+    """
+    actions: list[NumberedAction] = []
+    for number, line in numbered_lines(data):
+        if line.startswith(_LINES_OF_FILES):
+            continue
+        with suppress(FlawFoundError):
+            actions += (
+                (number, action, fields)
+                for number, action, fields in parsed_lines([(number, line)])
+                if action in _OF_TABLE and flaw_of_action(action, fields, FOREIGN_RULES) is None
+            )
+    return _content_of(data, ProposedContent(actions=actions))
+
+
+def _content_of(data: bytes, content: ProposedContent) -> CheckedContent:
     metadata_fields, protocol_fields = _fields_of(content, "metaData"), _fields_of(content, "protocol")
+    group_fields = _fields_of(content, "transactionGroup")
     metadata = None if metadata_fields is None else metadata_of(metadata_fields)
     protocol = None if protocol_fields is None else protocol_of(protocol_fields)
     domains = (domain_of(fields) for _, action, fields in content.actions if action == "domainMetadata")
+    operation = (_fields_of(content, "commitInfo") or {}).get("operation")
     return CheckedContent(
         data=data,
         parsed=content,
@@ -142,10 +199,14 @@ def checked(data: bytes) -> CheckedContent:
             domain=next((domain for domain in domains if domain.domain == row_tracking.DOMAIN), None),
             metadata=metadata,
             protocol=protocol,
-            operation=content.actions[0][2].get("operation"),
+            operation=operation,
             num_removed=_num_removed(content),
         ),
+        operation=operation,
+        partitions=stated_partitions(content.actions, content.files.get("add")),
+        adds_vectors=_adds_vectors(content),
         app_ids=tuple(fields["appId"] for _, action, fields in content.actions if action == "txn"),
+        transaction_group=None if group_fields is None else transaction_group_of(group_fields),
     )
 
 
@@ -199,7 +260,7 @@ def _table_of(actions: Iterable[NumberedAction], name: str) -> pa.Table:
 
 
 def _served_protocol(content: ProposedContent) -> CommitFlaw | None:
-    """A catalog serves tables that list ``catalogManaged``, and whose features this implementation reads."""
+    """A catalog serves tables that list ``catalogManaged`` and what it requires, and whose features this implementation writes."""
     fields = _fields_of(content, "protocol")
     if fields is None:
         return None
@@ -208,8 +269,14 @@ def _served_protocol(content: ProposedContent) -> CommitFlaw | None:
         return CommitFlaw(
             action="protocol", field="", why="does not list catalogManaged, and a catalog manages the table"
         )
+    if not supports(protocol, IN_COMMIT_TIMESTAMP):
+        return CommitFlaw(
+            action="protocol",
+            field="writerFeatures",
+            why=f"lacks {IN_COMMIT_TIMESTAMP}, which catalogManaged requires",
+        )
     try:
-        check_readable(protocol, "of the commit")
+        check_writable(protocol, "of the commit")
     except (CorruptLogError, UnsupportedFeatureError) as error:
         return CommitFlaw(action="protocol", field="", why=f"is not supported. {str(error).removesuffix('.')}")
     return None
@@ -220,8 +287,34 @@ def _fields_of(content: ProposedContent, name: str) -> Mapping[str, Any] | None:
 
 
 def _num_removed(content: ProposedContent) -> int:
-    in_columns = content.files["remove"].num_rows if "remove" in content.files else 0
-    return in_columns + sum(action == "remove" for _, action, _ in content.actions)
+    """Number of files that the table does not have any more; one that is added again, with another vector, stays."""
+    added, removed = (_paths(content, action) for action in ("add", "remove"))
+    if not len(removed) or not len(added):
+        return len(removed)
+    return int(pc.sum(pc.invert(pc.is_in(removed, value_set=added))).as_py())
+
+
+def _paths(content: ProposedContent, action: str) -> pa.ChunkedArray:
+    lines = pa.array([fields["path"] for _, name, fields in content.actions if name == action], pa.string())
+    columns = content.files[action]["path"].chunks if action in content.files else []
+    return pa.chunked_array([lines, *columns], pa.string())
+
+
+def _embedded_json(content: ProposedContent) -> CommitFlaw | None:
+    """The texts whose JSON the protocol defines. Domains of users have any configuration."""
+    for line, action, fields in content.actions:
+        if action == "metaData":
+            field = "schemaString"
+        elif action == "domainMetadata" and fields["domain"] in _DOMAINS_OF_JSON and not fields["removed"]:
+            field = "configuration"
+        else:
+            continue
+        why = flaw_of_embedded_json(fields[field])
+        if why is None and fields.get("domain") == row_tracking.DOMAIN:
+            why = row_tracking.flaw_of_keys(fields[field])
+        if why is not None:
+            return CommitFlaw(action=action, field=field, why=why, line=line)
+    return None
 
 
 def _definition(content: ProposedContent) -> CommitFlaw | None:
@@ -236,19 +329,50 @@ def _features(content: ProposedContent) -> CommitFlaw | None:
     return flaw_of_features(metadata_of(metadata), protocol_of(protocol))
 
 
+def _vectors(content: ProposedContent) -> CommitFlaw | None:
+    """Of a commit that sets the protocol; the catalog checks others with the protocol that it has stored."""
+    protocol = _fields_of(content, "protocol")
+    return None if protocol is None or not _adds_vectors(content) else flaw_of_vectors(protocol_of(protocol))
+
+
+def _adds_vectors(content: ProposedContent) -> bool:
+    files = content.files.get("add")
+    return (files is not None and files["deletionVector"].null_count < files.num_rows) or any(
+        action == "add" and fields.get("deletionVector") is not None for _, action, fields in content.actions
+    )
+
+
 def _identity_columns(content: ProposedContent) -> CommitFlaw | None:
     metadata = _fields_of(content, "metaData")
     return None if metadata is None else flaw_of_identity(metadata_of(metadata))
 
 
+def _partition_values(content: ProposedContent) -> CommitFlaw | None:
+    """Those of a commit that sets metadata and protocol; the catalog checks others with the definition that it has stored."""
+    metadata, protocol = _fields_of(content, "metaData"), _fields_of(content, "protocol")
+    if metadata is None or protocol is None:
+        return None
+    types = partition_types(metadata_of(metadata), protocol_of(protocol))
+    return stated_partitions(content.actions, content.files.get("add")).flaw_for(types)
+
+
+def _transaction_group(content: ProposedContent) -> CommitFlaw | None:
+    group = _fields_of(content, "transactionGroup")
+    return None if group is None else flaw_of_tag(transaction_group_of(group), content.actions[0][2])
+
+
 CHECKS: tuple[ContentCheck, ...] = (
     _actions,
+    _embedded_json,
+    _transaction_group,
     _files,
     _repeated_files,
     _served_protocol,
     _definition,
     _features,
+    _vectors,
     _identity_columns,
+    _partition_values,
 )
 """The checks in order; each relies on the ones before it."""
 

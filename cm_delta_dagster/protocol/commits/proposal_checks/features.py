@@ -1,4 +1,4 @@
-"""Whether metadata needs features that the protocol of its table does not list (protocol heading "Table Features").
+"""Whether metadata and files need features that the protocol of its table does not list (protocol heading "Table Features").
 
 Only features that decide how rows are read count: without column mapping in the protocol, some readers look for columns by their
 names and others by their mapped names. Readers ignore the properties of other features that are not listed.
@@ -14,6 +14,7 @@ from cm_delta_dagster.protocol.features.table_features import COLUMN_MAPPING, FE
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema, walk_fields
 
+_DELETION_VECTORS = "deletionVectors"
 _FIELD_OF: Mapping[tuple[str, ...], str] = MappingProxyType(
     {
         (COLUMN_MAPPING,): "configuration",
@@ -44,6 +45,14 @@ def flaw_of_features(metadata: Metadata, protocol: Protocol) -> CommitFlaw | Non
                 action="metaData", field=field, why=f"needs the feature {names[0]}, which the protocol does not list"
             )
     return None
+
+
+def flaw_of_vectors(protocol: Protocol) -> CommitFlaw | None:
+    """Why no file with a deletion vector may be added: without the feature, readers return the deleted rows."""
+    if supports(protocol, _DELETION_VECTORS):
+        return None
+    why = f"needs the feature {_DELETION_VECTORS}, which the protocol does not list"
+    return CommitFlaw(action="add", field="deletionVector", why=why)
 
 
 def _needs(feature: str, schema: StructType, metadata: Metadata) -> bool:

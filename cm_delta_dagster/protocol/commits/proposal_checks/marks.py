@@ -5,7 +5,8 @@ Below a mark, row ids and numbers of identity columns have been assigned. A writ
 What is defined again has no mark at first. Actions show it of row tracking: a protocol without the feature removes that of row
 ids. They show it of an identity column that was absent before, and of one with another physical name or another column id. Another
 start or another step is another sequence of numbers. Each sequence keeps its mark while the column has another sequence or is not
-an identity column, so that a commit that brings the sequence back does not lower it.
+an identity column, so that a commit that brings the sequence back does not lower it. Physical names and ids count only with column
+mapping: readers ignore them otherwise. Names are compared ignoring case, as clients compare them.
 
 A replacement of the table that reuses a column looks like a lower mark. Only ``commitInfo`` says that it is one, by an operation of
 ``_REPLACE``. The writer states that, so that it counts only if the commit sets ``metaData``, which requires the privilege ``alter``
@@ -17,11 +18,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeGuard
 
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw
 from cm_delta_dagster.protocol.features import row_tracking
-from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
+from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
 from cm_delta_dagster.protocol.features.identity_columns import HIGH_WATER_MARK, START, STEP
+from cm_delta_dagster.protocol.features.table_features import COLUMN_MAPPING, supports
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
 _REPLACE = frozenset(
@@ -109,7 +113,7 @@ class Marks:
 
     Attributes:
         row_id: the highest row id; None if it is not known.
-        identity: the marks that are known, by the physical name of the column.
+        identity: the marks that are known, by the physical name of the column in lower case.
     """
 
     row_id: int | None = None
@@ -122,9 +126,12 @@ class Marks:
 
     @classmethod
     def stored(cls, row_id: int | None, identity_text: str | None) -> "Marks":
-        """The marks of :meth:`identity_text`."""
+        """The marks of :meth:`identity_text`. Earlier releases stored names as the schema had them."""
         identity = {} if identity_text is None else json.loads(identity_text)
-        return cls(row_id=row_id, identity={name: IdentityMark.of_values(*values) for name, values in identity.items()})
+        return cls(
+            row_id=row_id,
+            identity={name.lower(): IdentityMark.of_values(*values) for name, values in identity.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,10 +141,10 @@ class StatedMarks:
     Attributes:
         row_id: the highest row id; None if the commit does not say.
         forgets_row_id: whether its protocol does not have row tracking.
-        identity: the identity columns by their physical names, if the commit sets the metadata.
-        other_columns: the column ids of the other columns by their physical names; None for those without an id.
+        identity: the identity columns by their physical names in lower case, if the commit sets the metadata.
+        other_columns: the column ids of the other columns by their physical names in lower case; None for those without an id.
         redefines_columns: whether it states that all columns are defined again.
-        num_removed: number of ``remove`` actions.
+        num_removed: number of files that the table does not have any more.
     """
 
     row_id: int | None = None
@@ -183,14 +190,28 @@ class StatedMarks:
                 identity[name] = known[name]
         return Marks(row_id=row_id, identity={name: mark for name, mark in identity.items() if mark.is_used})
 
+    def removes_all(self, num_files: int | None) -> bool:
+        """Whether no file of the table stays. If its number is not known: whether the commit removes any, or says that it does.
+
+        Args:
+            num_files: files of the table before the commit; None if the number is not known.
+        """
+        if num_files is None:
+            return self.redefines_columns or self.num_removed > 0
+        return self.num_removed >= num_files
+
     def believed(self, *, num_files: int | None) -> "StatedMarks":
         """These marks, without the statement that all columns are defined again if files of the table stay.
 
         Args:
             num_files: files of the table before the commit; None if the number is not known.
         """
-        is_believed = num_files is None or self.num_removed >= num_files
-        return self if is_believed else replace(self, redefines_columns=False)
+        return self if num_files is None or self.removes_all(num_files) else replace(self, redefines_columns=False)
+
+
+def redefines_columns(operation: str | None) -> bool:
+    """Whether the operation of a commit defines all columns again."""
+    return operation in _REPLACE
 
 
 def stated_marks(
@@ -206,16 +227,16 @@ def stated_marks(
     Args:
         domain: that of row tracking.
         operation: of commitInfo.
-        num_removed: number of ``remove`` actions.
+        num_removed: as of :class:`StatedMarks`.
     """
     is_removed = domain is not None and domain.removed
-    identity, other_columns = (None, {}) if metadata is None else _columns(metadata)
+    identity, other_columns = (None, {}) if metadata is None else _columns(metadata, protocol)
     return StatedMarks(
         row_id=None if domain is None or is_removed else row_tracking.high_water_mark({domain.domain: domain}),
         forgets_row_id=protocol is not None and not row_tracking.is_supported(protocol),
         identity=identity,
         other_columns=other_columns,
-        redefines_columns=operation in _REPLACE,
+        redefines_columns=redefines_columns(operation),
         num_removed=num_removed,
     )
 
@@ -231,19 +252,33 @@ def flaw_of_identity(metadata: Metadata) -> CommitFlaw | None:
     return None
 
 
-def _columns(metadata: Metadata) -> tuple[dict[str, IdentityMark], dict[str, int | None]]:
-    """The identity columns, and the column ids of the others, by physical names."""
+def _columns(metadata: Metadata, protocol: Protocol | None) -> tuple[dict[str, IdentityMark], dict[str, int | None]]:
+    """The identity columns, and the column ids of the others, by physical names in lower case."""
     identity: dict[str, IdentityMark] = {}
     others: dict[str, int | None] = {}
+    is_mapped = _is_mapped(metadata, protocol)
     for column in parse_schema(metadata.schema_string).fields:
         start, step, mark, column_id = (column.metadata.get(key) for key in (START, STEP, HIGH_WATER_MARK, COLUMN_ID))
-        name = str(column.metadata.get(PHYSICAL_NAME, column.name))
-        column_id = column_id if isinstance(column_id, int) else None
+        name = str(column.metadata.get(PHYSICAL_NAME, column.name) if is_mapped else column.name).lower()
+        column_id = column_id if is_mapped and isinstance(column_id, int) else None
         if _is_long(start) and _is_long(step) and (mark is None or _is_long(mark)):
             identity[name] = IdentityMark(start, step, mark, column_id)
         else:
             others[name] = column_id
     return identity, others
+
+
+def _is_mapped(metadata: Metadata, protocol: Protocol | None) -> bool:
+    """Whether readers know columns by their physical names.
+
+    If the commit does not set the protocol, that of the table lists the feature: other metadata with a mode is refused.
+    """
+    if protocol is not None and not supports(protocol, COLUMN_MAPPING):
+        return False
+    try:
+        return TableProperties(metadata.configuration).column_mapping_mode != ColumnMappingMode.NONE
+    except InvalidArgumentError:  # Of a commit that exists already.
+        return False
 
 
 def _is_long(value: object) -> TypeGuard[int]:

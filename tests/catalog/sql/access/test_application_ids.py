@@ -7,7 +7,7 @@ from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS
 from tests.contracts.application_ids_contract import txn
-from tests.contracts.catalog_bench import NAME, OTHER, create
+from tests.contracts.catalog_bench import NAME, OTHER, allow_purge, create
 from tests.support.commit_builder import commit_of
 
 
@@ -23,6 +23,7 @@ def test_a_dropped_table_keeps_its_application_ids_until_it_is_purged(catalog_ur
             assert isinstance(catalog.coordinator.commit(table, commit_of(1, txn("job"))), Ratified)
         catalog.registry.drop_table(NAME)
         assert _rows(catalog) == {(table_id, "job"), (other_id, "job")}
+        allow_purge(catalog)
         catalog.registry.begin_purge(table_id, min_age_ms=0)
         catalog.registry.finish_purge(table_id)
         assert _rows(catalog) == {(other_id, "job")}

@@ -44,8 +44,9 @@ def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) ->
         assert catalog.registry.list_tables() == ()
 
 
+@pytest.mark.requirements("STREAM-5")
 def test_a_pickled_catalog_opens_the_same_database_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """STREAM-5: in any working directory, and without creating a catalog."""
+    """In any working directory, and without creating a catalog."""
     monkeypatch.chdir(tmp_path)
     here = SqlCatalog("sqlite:///catalog.db", warehouse="/w")
     sent = pickle.dumps(here)
@@ -129,9 +130,10 @@ def test_a_local_directory_becomes_a_location(sqlite_url: str, tmp_path: Path) -
     assert location.startswith(f"file://{tmp_path}/w/main/sales/orders-")
 
 
+@pytest.mark.requirements("CM-R1")
 @pytest.mark.parametrize("warehouse", ["file:/data/w", "file:///data/w/", "file://localhost/data/w", "/data/w//"])
 def test_local_locations_start_with_three_slashes_and_end_with_none(warehouse: str, sqlite_url: str) -> None:
-    """CM-R1: clients of Unity Catalog compare locations as strings."""
+    """Clients of Unity Catalog compare locations as strings."""
     with SqlCatalog(sqlite_url, warehouse=warehouse) as catalog:
         location = catalog.registry.create_staging_table(NAME).location
     assert location.startswith("file:///data/w/main/sales/orders-") and not location.endswith("/")
@@ -152,8 +154,9 @@ def test_a_file_that_is_not_a_database_raises_a_catalog_error(
     assert (tmp_path / "catalog.db").read_bytes() == content
 
 
+@pytest.mark.requirements("CM-C15")
 def test_a_second_connection_keeps_the_locks_of_the_first(sqlite_url: str, tmp_path: Path) -> None:
-    """CM-C15: without its lock, another process that closes the database would delete the log that the first one uses."""
+    """Without its lock, another process that closes the database would delete the log that the first one uses."""
     log = Path(f"{sa.make_url(sqlite_url).database}-wal")
     with SqlCatalog(sqlite_url, warehouse="memory://w") as first:
         first.registry.create_staging_table(NAME)
@@ -164,8 +167,8 @@ def test_a_second_connection_keeps_the_locks_of_the_first(sqlite_url: str, tmp_p
         assert log.exists()
 
 
+@pytest.mark.requirements("CM-C15")
 def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:
-    """CM-C15"""
     with SqlCatalog(sqlite_url, warehouse="memory://w") as catalog:
         catalog.registry.list_tables()
         engine = sa.create_engine(sqlite_url, poolclass=sa.pool.NullPool, connect_args={"check_same_thread": False})
@@ -178,9 +181,9 @@ def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:
         blocker.close()
 
 
+@pytest.mark.requirements("CM-C15")
 @pytest.mark.postgres
 def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgres_server: str) -> None:
-    """CM-C15"""
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
         catalog.registry.list_tables()
         name = sa.make_url(postgres_url).database
@@ -189,9 +192,10 @@ def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgr
             act()
 
 
+@pytest.mark.requirements("OCC-15")
 @pytest.mark.postgres
 def test_the_server_releases_the_commit_lock_of_an_idle_client(postgres_url: str) -> None:
-    """OCC-15: the server keeps the connections of a machine without network for hours."""
+    """The server keeps the connections of a machine without network for hours."""
     engine = sa.create_engine(postgres_url)
     locks = AdvisoryCommitLocks(engine)
     holder = locks.commit_lock("a table", seconds=1, holder_timeout_seconds=0.2)
@@ -200,9 +204,9 @@ def test_the_server_releases_the_commit_lock_of_an_idle_client(postgres_url: str
     engine.dispose()
 
 
+@pytest.mark.requirements("CM-C15")
 @pytest.mark.postgres
 def test_a_server_without_a_free_connection_is_retried(postgres_url: str, postgres_server: str) -> None:
-    """CM-C15"""
     database = sa.make_url(postgres_url).database
     role = f"r{database}"
     execute(postgres_server, f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 1")
@@ -219,12 +223,13 @@ def test_a_server_without_a_free_connection_is_retried(postgres_url: str, postgr
     execute(postgres_server, f"DROP ROLE {role}")
 
 
+@pytest.mark.requirements("OCC-15")
 @pytest.mark.postgres
 @pytest.mark.parametrize("limited", ["ROLE", "DATABASE"])
 def test_commit_locks_use_no_connection_if_few_connections_are_left(
     postgres_url: str, postgres_server: str, limited: str
 ) -> None:
-    """OCC-15: a commit may need the connection that the optional lock would use."""
+    """A commit may need the connection that the optional lock would use."""
     database = sa.make_url(postgres_url).database
     role = f"r{database}"
     execute(postgres_server, f"CREATE ROLE {role} LOGIN")
@@ -270,9 +275,9 @@ def test_a_user_without_permissions_gets_a_permission_error(postgres_url: str) -
         execute(postgres_url, f"DROP ROLE {role}")
 
 
+@pytest.mark.requirements("CM-C1")
 @pytest.mark.postgres
 def test_commits_are_durable_on_a_server_with_asynchronous_commits(postgres_url: str) -> None:
-    """CM-C1"""
     execute(postgres_url, f"ALTER DATABASE {sa.make_url(postgres_url).database} SET synchronous_commit = off")
     database = Database(postgres_url)
     try:
@@ -281,8 +286,8 @@ def test_commits_are_durable_on_a_server_with_asynchronous_commits(postgres_url:
         database.close()
 
 
+@pytest.mark.requirements("CM-C1")
 def test_sqlite_writes_are_durable(sqlite_url: str) -> None:
-    """CM-C1"""
     database = Database(sqlite_url)
     try:
         settings = [

@@ -26,9 +26,10 @@ def waiting_threads() -> int:
     return sum(thread.name == "cm-delta-file-lock" for thread in threading.enumerate())
 
 
+@pytest.mark.requirements("OCC-15")
 @pytest.mark.slow
 def test_timed_out_waits_do_not_accumulate_threads(tmp_path: Path) -> None:
-    """OCC-15: the holder of the lock may be suspended for hours while other writers continue without it."""
+    """The holder of the lock may be suspended for hours while other writers continue without it."""
     path = tmp_path / "locks" / "1.lock"
     receiver, sender = _SPAWN.Pipe(duplex=False)
     holder = _SPAWN.Process(target=_hold, args=(path, sender))
@@ -46,8 +47,8 @@ def test_timed_out_waits_do_not_accumulate_threads(tmp_path: Path) -> None:
         assert held
 
 
+@pytest.mark.requirements("OCC-15")
 def test_a_new_caller_reuses_the_thread_of_a_timed_out_wait(tmp_path: Path) -> None:
-    """OCC-15"""
     path = tmp_path / "1.lock"
     with file_lock(path, seconds=0) as first:
         with file_lock(path, seconds=0.001) as second:
@@ -70,8 +71,9 @@ class _InterruptError(BaseException):
     pass
 
 
+@pytest.mark.requirements("OCC-15")
 def test_an_interrupted_wait_leaves_no_thread_behind(tmp_path: Path) -> None:
-    """OCC-15: by the user, or by a cancelled run."""
+    """By the user, or by a cancelled run."""
     path = tmp_path / "1.lock"
 
     def interrupt(*_: object) -> None:
@@ -100,9 +102,9 @@ def _killed_with_a_child(path: Path, sender: Any) -> None:
         signal.pause()
 
 
+@pytest.mark.requirements("OCC-15", "CM-C15")
 @pytest.mark.slow
 def test_a_forked_child_does_not_keep_the_lock_of_a_killed_parent(tmp_path: Path) -> None:
-    """OCC-15, CM-C15"""
     path = tmp_path / "1.lock"
     receiver, sender = _SPAWN.Pipe(duplex=False)
     parent = _SPAWN.Process(target=_killed_with_a_child, args=(path, sender))
@@ -125,8 +127,9 @@ def _in_child(path: Path, sender: Any) -> None:
         sender.send((early, other))
 
 
+@pytest.mark.requirements("OCC-15")
 def test_a_child_forked_within_the_block_has_neither_lock_nor_threads(tmp_path: Path) -> None:
-    """OCC-15: the lock and the waiting threads belong to its parent."""
+    """The lock and the waiting threads belong to its parent."""
     path = tmp_path / "1.lock"
     receiver, sender = _FORK.Pipe(duplex=False)
     with file_lock(path, seconds=0) as held:
@@ -143,8 +146,9 @@ def test_a_child_forked_within_the_block_has_neither_lock_nor_threads(tmp_path: 
             assert not again
 
 
+@pytest.mark.requirements("OCC-15")
 def test_an_unwritable_directory_means_no_lock_and_no_error(tmp_path: Path) -> None:
-    """OCC-15: the lock is advisory."""
+    """The lock is advisory."""
     (tmp_path / "file").write_text("")
     with file_lock(tmp_path / "file" / "1.lock", seconds=1) as held:
         assert not held

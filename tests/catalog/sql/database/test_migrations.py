@@ -1,13 +1,14 @@
 """Catalogs of earlier revisions: which are migrated with everything in them, and which are refused."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.approvals import ApprovalState
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule
+from cm_delta_dagster.catalog.holds import HoldState, WaitsFor
 from cm_delta_dagster.catalog.maintenance import LeaseHeldByAnother, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -15,9 +16,11 @@ from cm_delta_dagster.catalog.sql.database.migrate import COMMIT_FOR_REFUSED, HE
 from cm_delta_dagster.catalog.sql.database.schema import METADATA
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogVersionError
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import IdentityMark, Marks
 from tests.contracts.catalog_bench import NAME, proposal
 from tests.support.commit_builder import ADD, commit_of
 from tests.support.old_catalogs import NOW_MS, make_old_catalog, make_old_postgres_catalog
+from tests.support.stated_marks import numbered
 
 SALARIES = TableIdentifier("main", "staff", "salaries")
 RENAMED = TableIdentifier("Lake", "Sales", "renamed")
@@ -83,7 +86,13 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
         assert catalog.registry.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
         kept = {name: count for name, count in before.items() if "webhook" not in name}
-        assert _counts(catalog_url) == {**kept, "cm_delta_namespaces": 3, "cm_delta_application_ids": 0}
+        kept["cm_delta_held_commits"] = kept.pop("cm_delta_approvals")
+        assert _counts(catalog_url) == {
+            **kept,
+            "cm_delta_namespaces": 3,
+            "cm_delta_application_ids": 0,
+            "cm_delta_tokens": 0,
+        }
         assert [namespace.name for namespace in catalog.namespaces.list_catalogs()] == ["main"]
         assert [namespace.name for namespace in catalog.namespaces.list_schemas()] == ["main.sales", "main.staff"]
         assert len(catalog.access.grants()) == 5 and [
@@ -92,7 +101,9 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
             "columns",
             "keep",
         ]
-        assert [waiting.state for waiting in catalog.approvals.approvals()] == [ApprovalState.PENDING]
+        assert [(held.state, held.waits_for, len(held.tables)) for held in catalog.holds.holds()] == [
+            (HoldState.PENDING, WaitsFor.APPROVAL, 1)
+        ]
         assert [entry.version for entry in catalog.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
         orders = catalog.registry.load_table(NAME).table_id
         assert isinstance(catalog.acting_as("load_orders").coordinator.commit(orders, commit_of(3, ADD)), Ratified)
@@ -100,6 +111,28 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
             orders, MaintenanceKind.CHECKPOINT, owner="x", duration_ms=1000
         )
         assert isinstance(lease, LeaseHeldByAnother) and lease.kind is MaintenanceKind.DATA_REORGANIZATION
+
+
+@pytest.mark.parametrize("revision", ["0004", "0013"])
+@pytest.mark.parametrize(
+    ("metadata", "marks"),
+    [(json.dumps(numbered(5, name="Number")), {"number": IdentityMark(1, 1, 5)}), ("{", {}), (None, {})],
+    ids=["identity", "damaged", "unknown"],
+)
+def test_a_migrated_catalog_knows_the_marks_of_identity_columns(
+    catalog_url: str, revision: str, metadata: str | None, marks: Mapping[str, IdentityMark]
+) -> None:
+    make_old_catalog(catalog_url, revision)
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE cm_delta_definitions SET metadata = :metadata"), {"metadata": metadata})
+    with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS) as catalog:
+        catalog.registry.identity()
+    query = "SELECT t.row_id_mark, t.identity_marks FROM cm_delta_tables t JOIN cm_delta_definitions d ON d.table_id = t.table_id"
+    with engine.connect() as connection:
+        rows = connection.execute(sa.text(query)).all()
+    assert {Marks.stored(*row).identity_text() for row in rows} == {Marks(identity=marks).identity_text()}
+    assert {row.row_id_mark for row in rows} == {None}
 
 
 def _counts(url: str) -> dict[str, int]:
@@ -163,7 +196,7 @@ def test_a_catalog_that_no_release_made_is_refused_with_the_commit_that_migrates
     assert message.partition(" has schema revision ")[2] == (
         f"{revision}, which this release does not migrate: no release had it. Nothing was changed. Install commit "
         f"{COMMIT_FOR_REFUSED} of this package, open the catalog once, and use this release again. "
-        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017, 0018."
+        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017, 0018, 0019, 0020."
     )
     assert _counts(catalog_url) == before and HEAD not in REFUSED
 

@@ -30,8 +30,9 @@ def pooler(postgres_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.requirements("CM-C1", "CM-C15")
 def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Path) -> None:
-    """CM-C1, CM-C15: a statement that one session has prepared is unknown or another one in the next session."""
+    """A statement that one session has prepared is unknown or another one in the next session."""
 
     def client() -> DeltaClient:
         return DeltaClient(SqlCatalog(pooler, warehouse=f"file://{tmp_path}/w"), stores=Stores())
@@ -53,8 +54,9 @@ def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Pa
         assert (snapshot.version, snapshot.num_files) == (WRITERS * COMMITS, WRITERS * COMMITS)
 
 
+@pytest.mark.requirements("OCC-15")
 def test_no_commit_lock_is_acquired_through_a_pooler(pooler: str) -> None:
-    """OCC-15: waiting writers would use the sessions of which the holder needs one."""
+    """Waiting writers would use the sessions of which the holder needs one."""
     with SqlCatalog(pooler, warehouse="memory://w") as catalog:
         catalog.registry.list_tables()
         with catalog.coordinator.commit_lock(
@@ -63,8 +65,9 @@ def test_no_commit_lock_is_acquired_through_a_pooler(pooler: str) -> None:
             assert not acquired
 
 
+@pytest.mark.requirements("CM-C1")
 def test_a_pooler_to_a_server_with_asynchronous_commits_is_refused(postgres_url: str, postgres_server: str) -> None:
-    """CM-C1: a setting of one session does not apply to the next one."""
+    """A setting of one session does not apply to the next one."""
     name = sa.make_url(postgres_url).database
     engine = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with engine.connect() as connection:

@@ -40,8 +40,9 @@ def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
     engine.dispose()
 
 
+@pytest.mark.requirements("CM-C1")
 def test_rows_equal_those_of_sqlalchemy(engine: sa.Engine) -> None:
-    """CM-C1: written and read values equal those of SQLAlchemy."""
+    """Written and read values equal those of SQLAlchemy."""
     with engine.connect() as connection:
         for number in (1, 2, 3):
             _WRITE.run(connection, {"new_id": number, "new_data": bytes([number, 0, 255])})
@@ -55,8 +56,8 @@ def test_rows_equal_those_of_sqlalchemy(engine: sa.Engine) -> None:
         assert _NEXT.rows(connection, {}) == []
 
 
+@pytest.mark.requirements("CM-C15")
 def test_an_error_of_the_driver_is_raised_as_one_of_sqlalchemy(engine: sa.Engine) -> None:
-    """CM-C15."""
     with engine.connect() as connection:
         _WRITE.run(connection, {"new_id": 1, "new_data": b""})
         with pytest.raises(sa.exc.IntegrityError):
@@ -66,9 +67,10 @@ def test_an_error_of_the_driver_is_raised_as_one_of_sqlalchemy(engine: sa.Engine
             _READ.rows(connection, {"first": 0})
 
 
+@pytest.mark.requirements("CM-C15")
 @pytest.mark.postgres
 def test_the_first_error_in_a_postgresql_transaction_is_raised(postgres_url: str) -> None:
-    """CM-C15: the server refuses further statements, so that a second execution would hide the error."""
+    """The server refuses further statements, so that a second execution would hide the error."""
     engine = engine_of(postgres_url)
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
@@ -78,10 +80,11 @@ def test_the_first_error_in_a_postgresql_transaction_is_raised(postgres_url: str
     engine.dispose()
 
 
+@pytest.mark.requirements("CM-C15")
 @pytest.mark.postgres
 @pytest.mark.parametrize("isolation_level", ["AUTOCOMMIT", "READ COMMITTED"])
 def test_a_lost_connection_is_marked_as_invalidated(postgres_url: str, isolation_level: str) -> None:
-    """CM-C15: the caller may then retry on another connection, which works."""
+    """The caller may then retry on another connection, which works."""
     engine = engine_of(postgres_url).execution_options(isolation_level=isolation_level)
     with engine.connect() as connection:
         own = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
@@ -128,8 +131,9 @@ def test_a_concurrent_change_in_a_transaction_is_an_error_that_callers_retry(pos
     engine.dispose()
 
 
+@pytest.mark.requirements("CM-C15")
 def test_an_error_while_rows_are_fetched_does_not_run_the_statement_again(tmp_path: Path) -> None:
-    """CM-C15: decoding errors occur only when the rows are fetched."""
+    """Decoding errors occur only when the rows are fetched."""
     bad = sa.literal_column("CAST(x'ff' AS TEXT)").label("bad")
     engine = engine_of(f"sqlite:///{tmp_path}/catalog.db")
     with engine.connect() as connection:
@@ -143,9 +147,10 @@ def test_an_error_while_rows_are_fetched_does_not_run_the_statement_again(tmp_pa
     engine.dispose()
 
 
+@pytest.mark.requirements("CM-C1", "CM-C12")
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_a_feed_without_its_counter_refuses_commits(kind: str, request: pytest.FixtureRequest) -> None:
-    """CM-C1, CM-C12: every acknowledged commit is in the feed."""
+    """Every acknowledged commit is in the feed."""
     with SqlCatalog(request.getfixturevalue(f"{kind}_url"), warehouse="memory://warehouse") as catalog:
         table = create(catalog).table_id
         catalog._database.write(lambda connection: connection.execute(sa.delete(FEED_COUNTER)))
@@ -154,8 +159,9 @@ def test_a_feed_without_its_counter_refuses_commits(kind: str, request: pytest.F
         assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
+@pytest.mark.requirements("CM-C1")
 def test_a_statement_does_not_run_outside_of_its_rolled_back_transaction(tmp_path: Path) -> None:
-    """CM-C1: SQLite rolls the whole transaction back for some errors; later statements must not be committed alone."""
+    """SQLite rolls the whole transaction back for some errors; later statements must not be committed alone."""
     engine = engine_of(f"sqlite:///{tmp_path}/catalog.db")
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT, data BLOB)")

@@ -61,6 +61,7 @@ def test_the_cached_range_moves_by_many_commits_at_a_time(
     assert content_from_after(proposal(version, b"x" if cached else None), before) == expected
 
 
+@pytest.mark.requirements("CM-C7", "CM-C8")
 @pytest.mark.parametrize(
     ("published", "content_from", "deletes"),
     [
@@ -78,13 +79,14 @@ def test_the_cached_range_moves_by_many_commits_at_a_time(
 def test_content_is_deleted_when_its_commit_is_published_and_below_the_cached_range(
     published: tuple[int, int], content_from: tuple[int, int], deletes: bool
 ) -> None:
-    """CM-C7, CM-C8: a statement is sent only if there can be such content."""
+    """A statement is sent only if there can be such content."""
     calls = deletions("t", published=published, content_from=content_from, keeps_inline=False)
     assert [arguments for _, arguments in calls] == ([{"of_table": "t", "published": published[1]}] if deletes else [])
 
 
+@pytest.mark.requirements("CM-C8")
 def test_content_of_an_inline_commit_goes_once_it_is_published_and_not_cached(tmp_path: Path) -> None:
-    """CM-C8: in a catalog without access control, where everybody may maintain tables."""
+    """In a catalog without access control, where everybody may maintain tables."""
     with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://w") as catalog:
         table = create(catalog).table_id
         large = inline(1, size=CACHED_CONTENT_BYTES)

@@ -102,8 +102,9 @@ def sent_by(catalog: SqlCatalog) -> Iterator[Sent]:
         sa.event.remove(engine, "checkin", stop_noting)
 
 
+@pytest.mark.requirements("CM-C1")
 def test_a_commit_is_two_round_trips(catalog: SqlCatalog) -> None:
-    """CM-C1: one transaction; its COMMIT and BEGIN are no round trips of their own, with rules and grants neither."""
+    """One transaction; its COMMIT and BEGIN are no round trips of their own, with rules and grants neither."""
     table = create(catalog).table_id
     with sent_by(catalog) as sent:
         assert catalog.coordinator.commit(table, inline(1)) == Ratified(
@@ -146,8 +147,9 @@ def test_a_commit_with_application_ids_is_two_round_trips(catalog: SqlCatalog) -
 TXN = {"txn": {"appId": "job", "version": 1}}
 
 
+@pytest.mark.requirements("CM-C1")
 def test_commits_to_several_tables_are_two_round_trips(catalog: SqlCatalog) -> None:
-    """CM-C1: one transaction, of which a reader sees all or nothing; a reader that waits is notified."""
+    """One transaction, of which a reader sees all or nothing; a reader that waits is notified."""
     names = [TableIdentifier("main", "sales", f"t{number}") for number in range(4)]
     tables = [create(catalog, name).table_id for name in names]
     with sent_by(catalog) as sent:
@@ -180,8 +182,9 @@ def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: 
         assert len(sent.statements) == sent.round_trips == count, sent
 
 
+@pytest.mark.requirements("CM-C1")
 def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) -> None:
-    """CM-C1: nothing of the others is ratified, and the answer says which tables have newer versions."""
+    """Nothing of the others is ratified, and the answer says which tables have newer versions."""
     tables = sorted(create(catalog, name).table_id for name in (NAME, OTHER))
     catalog.coordinator.commit(tables[1], inline(1))
     outcome = catalog.coordinator.commit_together({table: inline(1) for table in tables})
@@ -196,8 +199,9 @@ def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) ->
     assert isinstance(done, RatifiedTogether)
 
 
+@pytest.mark.requirements("CM-C3", "CM-W4")
 def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(catalog: SqlCatalog, postgres_url: str) -> None:
-    """CM-C3, CM-W4: the transaction does not run again; the answer to a second proposal says what became of the first one."""
+    """The transaction does not run again; the answer to a second proposal says what became of the first one."""
     table, proposed = create(catalog).table_id, proposal(1)
     engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with engine.connect() as other:
@@ -223,8 +227,8 @@ def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(catalog: SqlCatalog, po
     assert isinstance(again, Ratified) and catalog.feed.latest_feed_position() == 2
 
 
+@pytest.mark.requirements("CM-C2", "CM-C13")
 def test_a_commit_with_a_definition_is_served_with_it(catalog: SqlCatalog) -> None:
-    """CM-C2, CM-C13."""
     table, changed = defined(catalog).table_id, metadata("id", "more")
     catalog.coordinator.commit(table, replace(proposal(1), metadata=changed, protocol=PROTOCOL))
     served = catalog.registry.load_table_by_id(table).definition
@@ -233,8 +237,9 @@ def test_a_commit_with_a_definition_is_served_with_it(catalog: SqlCatalog) -> No
     assert catalog.feed.latest_feed_position() == 2
 
 
+@pytest.mark.requirements("CM-C1")
 def test_grants_hold_for_the_next_commit_of_a_client(catalog: SqlCatalog, postgres_url: str) -> None:
-    """CM-C1: what a client remembers of a table permits nothing."""
+    """What a client remembers of a table permits nothing."""
     table = create(catalog).table_id
     catalog.commit_rules.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
     writer = create_role(postgres_url, "writer")
@@ -249,8 +254,8 @@ def test_grants_hold_for_the_next_commit_of_a_client(catalog: SqlCatalog, postgr
         assert isinstance(theirs.coordinator.commit(table, commit_of(3, ADD)), Ratified)
 
 
+@pytest.mark.requirements("CM-C8")
 def test_commits_delete_unneeded_content(catalog: SqlCatalog) -> None:
-    """CM-C8."""
     table = create(catalog).table_id
     for version in range(1, 120):
         catalog.coordinator.commit(table, replace(inline(version), published_version=version - 1))
@@ -299,9 +304,25 @@ def answer_of(catalog: SqlCatalog, table: str, one: CommitProposal) -> object:
         return type(error)
 
 
+@pytest.mark.requirements(
+    "CM-C1",
+    "CM-C2",
+    "CM-C3",
+    "CM-C4",
+    "CM-C5",
+    "CM-C6",
+    "CM-C7",
+    "CM-C8",
+    "CM-C9",
+    "CM-C10",
+    "CM-C11",
+    "CM-C12",
+    "CM-C13",
+    "CM-C14",
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_both_databases_give_the_same_answers_and_rows(catalog: SqlCatalog, sqlite_url: str, seed: int) -> None:
-    """CM-C1 to CM-C14: PostgreSQL is compared with SQLite."""
+    """PostgreSQL is compared with SQLite."""
     draw, answers = random.Random(seed), set[object]()
     with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
         first = create(catalog).table_id

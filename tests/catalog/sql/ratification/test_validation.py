@@ -15,12 +15,13 @@ from tests.support.commit_builder import ADD, commit_of
 LARGE = ADD | {"add": ADD["add"] | {"tags": {"note": "x" * 70_000}}}
 
 
+@pytest.mark.requirements("CM-C1")
 @pytest.mark.parametrize("action", [ADD, LARGE], ids=["small", "large"])
 @pytest.mark.parametrize("kind", ["sqlite_url", pytest.param("postgres_url", marks=pytest.mark.postgres)])
 def test_what_rules_ask_of_a_large_commit_is_computed_before_rows_are_locked(
     kind: str, action: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
-    """CM-C1: other writers of the table do not wait for it. A small commit takes less time than the question for rules."""
+    """Other writers of the table do not wait for it. A small commit takes less time than the question for rules."""
     url = request.getfixturevalue(kind)
     with SqlCatalog(url, warehouse="memory://warehouse", principal="owner") as catalog:
         table_id = create(catalog).table_id

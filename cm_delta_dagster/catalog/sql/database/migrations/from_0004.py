@@ -1,13 +1,13 @@
 """From revision 0004, that of release 0.1.0, to the newest one: whatever ``schema`` has and the database lacks is added.
 
 All columns that were added since have a default or are NULL in older rows: tables had no owner, commits no digest and no
-principal, maintenance rules no conditions.
+principal, maintenance rules no conditions. The marks of identity columns are those of the stored metadata.
 """
 
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn
 
-from cm_delta_dagster.catalog.sql.database.migrations import from_0017
+from cm_delta_dagster.catalog.sql.database.migrations import from_0017, identity_marks
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, METADATA, VERSION_PINS
 
 _FEED_OF_COMMITS = """
@@ -23,6 +23,7 @@ def upgrade(connection: sa.Connection) -> None:
     METADATA.create_all(connection)
     _add_columns(connection)
     from_0017.fill(connection)
+    identity_marks.fill(connection)
     connection.exec_driver_sql(_FEED_OF_COMMITS)
     if connection.dialect.name == "sqlite":
         for table in (COMMITS, VERSION_PINS):

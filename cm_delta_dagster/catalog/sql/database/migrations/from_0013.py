@@ -1,7 +1,8 @@
 """From revision 0013 to 0014: functions, policies and row-level security, by which PostgreSQL enforced grants, are dropped.
 
 Policies restricted what a role with rights on a table read and changed there. Without them it would read and change all rows, so
-that these rights are revoked from every role but the owner of the tables. The owner grants again what a role needs.
+that all rights on tables of the catalog are revoked from every role but their owner, also on those without policies, as the grants.
+The owner grants again what a role needs.
 """
 
 import sqlalchemy as sa
@@ -21,17 +22,18 @@ _ROW_SECURITY = sa.text(
     "SELECT format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', c.oid::regclass) FROM pg_class c "
     f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relrowsecurity AND {_OF_CATALOG.format(name='c.relname')}"
 )
+_ENFORCED = "EXISTS (SELECT FROM pg_proc f WHERE f.pronamespace = n.oid AND f.proname = 'cm_delta_holds')"
 _RIGHTS_OF_EVERYBODY = sa.text(
     "SELECT format('REVOKE ALL ON TABLE %s FROM PUBLIC', c.oid::regclass) FROM pg_class c "
     f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND {_OF_CATALOG.format(name='c.relname')} "
-    "AND EXISTS (SELECT FROM pg_proc f WHERE f.pronamespace = n.oid AND f.proname = 'cm_delta_holds')"
+    f"AND {_ENFORCED}"
 )
 _RIGHTS_OF_ROLES = sa.text(
     "SELECT DISTINCT format('REVOKE ALL ON TABLE %s FROM %I CASCADE', c.oid::regclass, r.rolname) FROM pg_class c "
     "JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attribute t ON t.attrelid = c.oid, "
     "LATERAL (SELECT * FROM aclexplode(c.relacl) UNION ALL SELECT * FROM aclexplode(t.attacl)) a "
     "JOIN pg_roles r ON r.oid = a.grantee "
-    f"WHERE c.relrowsecurity AND a.grantee <> c.relowner AND {_OF_CATALOG.format(name='c.relname')}"
+    f"WHERE (c.relrowsecurity OR {_ENFORCED}) AND a.grantee <> c.relowner AND {_OF_CATALOG.format(name='c.relname')}"
 )
 _FUNCTIONS = sa.text(
     "SELECT format('DROP FUNCTION %s', f.oid::regprocedure) FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace "
@@ -40,7 +42,7 @@ _FUNCTIONS = sa.text(
 
 
 def upgrade(connection: sa.Connection) -> None:
-    """Drop what enforced grants; only the owner keeps rights that policies restricted."""
+    """Drop what enforced grants; only the owner keeps rights on its tables."""
     if connection.dialect.name != "postgresql":
         return
     schema = connection.execute(_SCHEMA).scalar_one()

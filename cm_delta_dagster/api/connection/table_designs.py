@@ -1,0 +1,105 @@
+"""What new tables are to be, from the arguments of a connection: columns, partitioning, properties."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
+from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from cm_delta_dagster.protocol.features.default_columns import has_defaults
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of
+from cm_delta_dagster.spark.rules.constraints import check_expression_types
+from cm_delta_dagster.spark.session.session import check_frame
+
+AnySchema: TypeAlias = StructType | T.StructType | pa.Schema | Sequence[Column]
+"""Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""
+
+
+def empty_design(
+    session: ClientSession,
+    schema: AnySchema,
+    partition_by: str | Sequence[str],
+    properties: Mapping[str, str] | None,
+    description: str | None,
+    cluster_by: str | Sequence[str],
+    location: str | None = None,
+) -> TableDesign:
+    """The design of a table that is created without rows; Spark analyses the expressions of its schema if it has some."""
+    parsed = _schema(schema)
+    if has_defaults(parsed) or generated_columns(parsed):
+        check_expression_types(session.spark, parsed)
+    return TableDesign(
+        schema=parsed,
+        partition_columns=_column_names(partition_by),
+        properties=dict(properties or {}),
+        description=description,
+        clustering_columns=_column_names(cluster_by),
+        location=location,
+    )
+
+
+def first_design(
+    frame: DataFrame,
+    partition_by: str | Sequence[str],
+    properties: Mapping[str, str] | None,
+    description: str | None,
+    cluster_by: str | Sequence[str],
+) -> TableDesign:
+    """The design of a table whose first rows are those of ``frame``."""
+    return TableDesign(
+        schema=first_schema(schema_of(check_frame(frame))),
+        partition_columns=_column_names(partition_by),
+        properties=dict(properties or {}),
+        description=description,
+        clustering_columns=_column_names(cluster_by),
+    )
+
+
+def open_design(
+    session: ClientSession,
+    schema: AnySchema | None,
+    like: DataFrame | None,
+    partition_by: str | Sequence[str],
+    properties: Mapping[str, str] | None,
+    description: str | None,
+    cluster_by: str | Sequence[str],
+) -> TableDesign:
+    """The design of a table that may exist. Raises InvalidArgumentError unless either ``schema`` or ``like`` is not None."""
+    if like is not None and schema is None:
+        return first_design(like, partition_by, properties, description, cluster_by)
+    if schema is None or like is not None:
+        raise InvalidArgumentError(
+            "Give the columns that a new table is to have, either as schema=... or as like=frame, whose columns it gets."
+        )
+    return empty_design(session, schema, partition_by, properties, description, cluster_by)
+
+
+def _column_names(names: str | Sequence[str]) -> tuple[str, ...]:
+    columns = (names,) if isinstance(names, str) else tuple(names)
+    invalid = [name for name in columns if not isinstance(name, str)]
+    if invalid:
+        raise InvalidArgumentError(f"{invalid[0]!r} is not a column name; give names as text.")
+    return columns
+
+
+def _schema(schema: AnySchema) -> StructType:
+    if isinstance(schema, StructType):
+        return schema
+    if isinstance(schema, T.StructType):
+        return from_spark(schema)
+    if isinstance(schema, pa.Schema):
+        return from_arrow_schema(schema)
+    if isinstance(schema, list | tuple):
+        return schema_of_columns(schema)
+    raise InvalidArgumentError(
+        f"The schema is of type {type(schema).__name__}. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, "
+        "a cm_delta_dagster.StructType, or a list of cm_delta_dagster.Column."
+    )

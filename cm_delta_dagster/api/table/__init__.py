@@ -1,0 +1,1 @@
+"""One table: the methods that read, write, change and maintain it."""

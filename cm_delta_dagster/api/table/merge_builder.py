@@ -1,0 +1,140 @@
+"""MERGE with clauses in the Python API: ``table.merge(source, on)`` returns a builder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyspark.sql import Column
+
+from cm_delta_dagster.api.absent_methods import AbsentMethods
+from cm_delta_dagster.api.peer_names import MERGE_NAMES
+from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, CommitOptions
+from cm_delta_dagster.remedies import MergeOnCondition
+from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+
+
+class MergeBuilder(AbsentMethods):
+    """A merge whose clauses are added one by one; :meth:`execute` commits it. Each method returns a new builder.
+
+    For each row the first clause of its kind applies whose condition is true. Conditions and values are SQL text or Columns;
+    they name columns by the aliases of source and table, and in clauses that see only one of the two also without alias. The
+    methods are those of ``DeltaMergeBuilder`` of delta-spark and ``TableMerger`` of deltalake.
+    """
+
+    _peer_names = MERGE_NAMES
+
+    def __init__(
+        self,
+        table: WriteTarget,
+        *,
+        change: RowChange,
+        options: CommitOptions = DEFAULT_OPTIONS,
+        on_execute: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._table = table
+        self._change = change
+        self._options = options
+        self._on_execute = on_execute
+
+    def when_matched_update(
+        self, assignments: Mapping[str, Expression], condition: Condition | None = None
+    ) -> "MergeBuilder":
+        """Set columns of matched rows of the table; ``a.b`` names the field of a struct."""
+        return self._with(ClauseKind.MATCHED, ClauseAction.UPDATE, condition, assignments)
+
+    def when_matched_update_all(self, condition: Condition | None = None) -> "MergeBuilder":
+        """Set every column of matched rows to the column of the source with its name."""
+        return self._with(ClauseKind.MATCHED, ClauseAction.UPDATE, condition, None)
+
+    def when_matched_delete(self, condition: Condition | None = None) -> "MergeBuilder":
+        """Delete matched rows of the table."""
+        return self._with(ClauseKind.MATCHED, ClauseAction.DELETE, condition, {})
+
+    def when_not_matched_insert(
+        self, values: Mapping[str, Expression], condition: Condition | None = None
+    ) -> "MergeBuilder":
+        """Insert rows of the source that match no row. Columns without a value get their default or NULL."""
+        return self._with(ClauseKind.NOT_MATCHED, ClauseAction.INSERT, condition, values)
+
+    def when_not_matched_insert_all(self, condition: Condition | None = None) -> "MergeBuilder":
+        """Insert rows of the source that match no row, with every column by its name."""
+        return self._with(ClauseKind.NOT_MATCHED, ClauseAction.INSERT, condition, None)
+
+    def when_not_matched_by_source_update(
+        self, assignments: Mapping[str, Expression], condition: Condition | None = None
+    ) -> "MergeBuilder":
+        """Set columns of the rows of the table that no row of the source matches."""
+        return self._with(ClauseKind.NOT_MATCHED_BY_SOURCE, ClauseAction.UPDATE, condition, assignments)
+
+    def when_not_matched_by_source_delete(self, condition: Condition | None = None) -> "MergeBuilder":
+        """Delete the rows of the table that no row of the source matches."""
+        return self._with(ClauseKind.NOT_MATCHED_BY_SOURCE, ClauseAction.DELETE, condition, {})
+
+    def with_schema_evolution(self) -> "MergeBuilder":
+        """Add columns and nested fields of the source that the table lacks, as far as the clauses use them."""
+        return self._changed(replace(self._change, evolves=True))
+
+    def execute(self) -> WriteResult:
+        """Carry out the merge in one commit.
+
+        Raises:
+            InvalidArgumentError: an expression is not valid, or a clause can never apply.
+            InvalidDataError: several rows of the source match the same row of the table.
+            SchemaMismatchError: a value that its column cannot store, or a column that the source lacks.
+            CommitConflictError: a concurrent commit changed rows that the merge read.
+        """
+        self._on_execute()
+        return merge_rows(self._table, change=self._change, options=self._options)
+
+    def _with(
+        self,
+        kind: ClauseKind,
+        action: ClauseAction,
+        condition: Condition | None,
+        assignments: Mapping[str, Expression] | None,
+    ) -> "MergeBuilder":
+        clause = RowClause(kind=kind, action=action, condition=condition, assignments=assignments)
+        return self._changed(replace(self._change, clauses=(*self._change.clauses, clause)))
+
+    def _changed(self, change: RowChange) -> "MergeBuilder":
+        return MergeBuilder(self._table, change=change, options=self._options, on_execute=self._on_execute)
+
+
+_LITERALS = frozenset({"true", "false", "null"})
+"""Words that are conditions by themselves. A key column of such a name is given in a list."""
+
+
+def is_key(text: str) -> bool:
+    """Whether a text names a key column; any other is a condition."""
+    return text.isidentifier() and text.lower() not in _LITERALS
+
+
+def merge_condition(on: object, *, source_alias: str, target_alias: str) -> Expression:
+    """The condition of a merge, from a condition or key columns. Raises InvalidArgumentError for anything else."""
+    if isinstance(on, Column) or (isinstance(on, str) and not is_key(on)):
+        return on
+    keys = (on,) if isinstance(on, str) else on
+    if not isinstance(keys, list | tuple) or not keys or not all(isinstance(key, str) for key in keys):
+        raise InvalidArgumentError(
+            f"A merge takes a condition, as SQL text or Column, or the names of key columns; {on!r} was given."
+        )
+    target, source = _quoted(target_alias), _quoted(source_alias)
+    return " AND ".join(f"{target}.{_quoted(key)} = {source}.{_quoted(key)}" for key in keys)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def key_columns(on: object) -> tuple[str, ...]:
+    """The key columns of an upsert. Raises InvalidArgumentError for a Column."""
+    if isinstance(on, Column):
+        raise InvalidArgumentError("An upsert takes the names of key columns, and no condition.").with_remedy(
+            MergeOnCondition()
+        )
+    return (on,) if isinstance(on, str) else tuple(on)  # type: ignore[arg-type]  # The operation checks the names.

@@ -1,0 +1,203 @@
+"""Make a held commit the next version of its table, or the held commits of several tables the next versions of all of them.
+
+They are rebased and ratified as any other, from any process. The ratification and the end of the hold are one transaction of the
+catalog: a process that stops at any point leaves a hold that is pending, or whose commits are versions.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cm_delta_dagster.catalog.holds import HeldProposal, Hold, HoldState, WaitsFor, closed_error
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.held_commit import approval_required, read_held
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
+from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
+from cm_delta_dagster.client.snapshots.table_with_hold import TableWithHold
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CommitConflictError,
+    CorruptLogError,
+    HoldClosedError,
+    ObjectNotFoundError,
+    VersionNotFoundError,
+)
+from cm_delta_dagster.operations.tables.missing_files import missing_files
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+
+HOLD_TAG = "cm_delta/hold_id"
+"""Tag of ``commitInfo`` and of the feed: the hold that the commit was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatifiedHold:
+    """The answer to a ratification or an approval.
+
+    Attributes:
+        hold: closed as committed; ``versions`` of it has the versions by the ids of the tables.
+        repeated: an earlier call had committed it.
+        retries: compatible commits over which it was rebased, and attempts.
+    """
+
+    hold: Hold
+    repeated: bool
+    retries: int = 0
+
+    @property
+    def version(self) -> int:
+        """The version of the first table, which is the only one of a write to one table."""
+        return next(iter(self.hold.versions.values()))
+
+
+def approve_hold(client: DeltaClient, hold_id: str) -> RatifiedHold:
+    """Commit a hold, also one that waits for an approval, which the caller gives. A repeated call returns the same versions.
+
+    Raises:
+        CommitConflictError: another commit changed what it depends on, or its files are gone; the hold is closed.
+        HoldClosedError: the hold was discarded or rejected, has expired, or was closed by a conflict.
+        CommitRefusedError: a rule refuses a commit, or one that needs an approval was set or changed since the request, or is
+            violated only now; the hold stays.
+        ApprovalRequiredError: the hold waited for its ratification, and a rule demands an approval; it waits for that now.
+        OperationRefusedError: the caller may not decide; the hold stays.
+        InvalidArgumentError: there is no such hold.
+        TableNotFoundError: a table was dropped.
+        CommitStateUnknownError: the catalog did not answer; call it again.
+    """
+    return _decide(client, client.holds.held_proposals(hold_id))
+
+
+def ratify_hold(
+    client: DeltaClient,
+    hold_id: str,
+    *,
+    tags: Mapping[str, str] | None = None,
+    audited: Mapping[str, int] | None = None,
+) -> RatifiedHold:
+    """Commit a hold that waits for its ratification.
+
+    Args:
+        tags: added to those of the commits, e.g. who audited them.
+        audited: by ``catalog.schema.table``, the version of the held state that was checked.
+
+    Raises as :func:`approve_hold`, ApprovalRequiredError while it waits for an approval, and HoldOutdatedError if another
+    commit has changed rows since a version in ``audited``: the hold stays.
+    """
+    proposals = client.holds.held_proposals(hold_id)
+    hold = proposals[0].hold
+    if hold.state is HoldState.PENDING and hold.waits_for is WaitsFor.APPROVAL:
+        raise approval_required(hold, is_repeated=False)
+    return _decide(client, proposals, tags=tags, audited=audited)
+
+
+def _decide(
+    client: DeltaClient,
+    proposals: Sequence[HeldProposal],
+    *,
+    tags: Mapping[str, str] | None = None,
+    audited: Mapping[str, int] | None = None,
+) -> RatifiedHold:
+    hold = proposals[0].hold
+    if hold.state is HoldState.COMMITTED:
+        return RatifiedHold(hold=hold, repeated=True)
+    if hold.state is not HoldState.PENDING:
+        raise closed_error(hold)
+    tables = [client.open(client.registry.load_table_by_id(proposal.table_id)) for proposal in proposals]
+    try:
+        commits = [
+            TableCommit(
+                committer=table.committer,
+                transaction=held_transaction(table, proposal, committing=True),
+                audited_version=None if audited is None else audited.get(str(table.identifier)),
+            )
+            for table, proposal in zip(tables, proposals, strict=True)
+        ]
+        for commit in commits:
+            _add_tags(commit.transaction, hold, tags or {})
+        together = MultiTableCommit(commits, coordinator=client.coordinator, settings=client.settings)
+        committed = together.finish(together.ratify())
+    except (CommitConflictError, HoldClosedError) as error:
+        # The commit of a concurrent ratification conflicts with this one, or has closed the hold.
+        now = _hold(client, hold.hold_id)
+        if now.state is HoldState.COMMITTED:
+            return RatifiedHold(hold=now, repeated=True)
+        if isinstance(error, CommitConflictError):
+            client.holds.close_hold(hold.hold_id, reason=str(error))
+        raise
+    return RatifiedHold(
+        hold=_hold(client, hold.hold_id), repeated=False, retries=max(commit.retries for commit in committed)
+    )
+
+
+def held_tables(client: DeltaClient, hold_id: str) -> Mapping[str, TableWithHold]:
+    """Each table of a hold with the state that its ratification would give now, by ``catalog.schema.table``. Writes nothing.
+
+    Raises:
+        HoldClosedError: the hold is not pending.
+        CommitConflictError: another commit changed what it depends on, so that it cannot be ratified any more.
+        InvalidArgumentError: there is no such hold.
+        TableNotFoundError: a table was dropped.
+    """
+    tables: dict[str, TableWithHold] = {}
+    for proposal in client.holds.held_proposals(hold_id):
+        if proposal.hold.state is not HoldState.PENDING:
+            raise closed_error(proposal.hold)
+        table = client.open(client.registry.load_table_by_id(proposal.table_id))
+        transaction = held_transaction(table, proposal, committing=False)
+        latest, own = table.committer.preview(transaction)
+        tables[str(table.identifier)] = TableWithHold(table=table, latest=latest, own=own)
+    return tables
+
+
+def _hold(client: DeltaClient, hold_id: str) -> Hold:
+    return client.holds.held_proposals(hold_id)[0].hold
+
+
+def held_transaction(table: Table, proposal: HeldProposal, *, committing: bool) -> Transaction:
+    """The transaction of a held commit, on the version that it read.
+
+    Args:
+        committing: whether the files of the commit must exist.
+
+    Raises:
+        CommitConflictError: the commit cannot be made any more.
+    """
+    intent, hold = TransactionIntent.parse(proposal.intent), proposal.hold
+    try:
+        commit = read_held(table.store, table.location, proposal)
+    except ObjectNotFoundError as error:
+        raise _lost(hold, f"its staged file does not exist any more ({error})") from error
+    if committing:
+        _require_files(table, commit, hold)
+    try:
+        snapshot = table.snapshot(version=intent.read_version)
+    except (VersionNotFoundError, CorruptLogError) as error:
+        raise _lost(
+            hold, f"the version {intent.read_version} that it read cannot be loaded any more ({error})"
+        ) from error
+    transaction = table.start_transaction(
+        snapshot, operation=intent.operation, parameters=intent.parameters, context=intent.context
+    )
+    transaction.resume(intent, commit)
+    transaction.hold_id = hold.hold_id
+    return transaction
+
+
+def _add_tags(transaction: Transaction, hold: Hold, tags: Mapping[str, str]) -> None:
+    """Record the hold, and ``tags``, in the history of a commit that its writer held."""
+    if hold.waits_for is WaitsFor.RATIFICATION:
+        named = {**transaction.context.tags, HOLD_TAG: hold.hold_id, **tags}
+        transaction.context = replace(transaction.context, tags=named)
+
+
+def _require_files(table: Table, commit: CommitActions, hold: Hold) -> None:
+    """Refuse a commit whose files were deleted: it would make the table unreadable. Change files are not looked for."""
+    missing = missing_files(table.services.stores, commit.adds, location=table.location)
+    if missing:
+        raise _lost(hold, f"{len(missing)} of its files do not exist any more, first {min(missing)}")
+
+
+def _lost(hold: Hold, why: str) -> CommitConflictError:
+    return CommitConflictError(
+        f"The hold {hold.hold_id} for {hold.summary} cannot be committed: {why}. Nothing was committed, and the hold is closed. "
+        "Run the write again."
+    )

@@ -1,0 +1,34 @@
+"""Who calls: the principal of the bearer token of a request."""
+
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends, Request
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.errors import NotAuthenticatedError
+from cm_delta_dagster.server.token_uses import TokenUses
+
+
+def caller_catalog(request: Request) -> SqlCatalog:
+    """The catalog for the calls of the request's principal. Raises NotAuthenticatedError."""
+    catalog: SqlCatalog = request.app.state.catalog
+    uses: TokenUses = request.app.state.token_uses
+    token = catalog.tokens.authenticate(bearer_secret(request))
+    uses.note(token)
+    request.app.state.rates.count(token.token_id)
+    request.scope["state"].update(principal=token.principal, token_id=token.token_id)
+    return catalog.for_token(token)
+
+
+def bearer_secret(request: Request) -> str:
+    """The secret of the request. Raises NotAuthenticatedError without one."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not secret.strip():
+        raise NotAuthenticatedError(
+            "The request has no token. Send the header 'Authorization: Bearer TOKEN'; an owner of the catalog creates tokens."
+        )
+    return secret.strip()
+
+
+CallerCatalog: TypeAlias = Annotated[SqlCatalog, Depends(caller_catalog)]
+"""The type of a handler's parameter that is the catalog for the calls of the request's principal."""

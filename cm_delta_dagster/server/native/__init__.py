@@ -1,0 +1,1 @@
+"""The API of this package: the interfaces of ``catalog`` over HTTP."""

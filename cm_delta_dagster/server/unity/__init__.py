@@ -1,0 +1,1 @@
+"""Unity Catalog's REST API over the tables of the catalog."""

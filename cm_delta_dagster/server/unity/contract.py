@@ -1,0 +1,121 @@
+"""What a table that is created through Unity Catalog's API must have: protocol features and properties.
+
+Unity Catalog's managed table contract. The answer to ``POST staging-tables`` states it, and ``POST tables`` is held to it. The
+properties that are suggested are not checked; a null lets the engine choose the value.
+
+A later commit must leave the protocol as the contract requires it, if it was so before: tables that this package creates need not
+keep the contract. Properties are not compared then, because ``delta.checkpointPolicy`` may be stated at the creation alone.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from cm_delta_dagster.catalog.tables import RecordedDefinition
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY
+
+_DELETION_VECTORS = "deletionVectors"
+_READER_FEATURES = ("catalogManaged", "v2Checkpoint", "vacuumProtocolCheck", _DELETION_VECTORS)
+_WRITER_FEATURES = (*_READER_FEATURES, "inCommitTimestamp")
+_ENABLE_DELETION_VECTORS = "delta.enableDeletionVectors"
+_PROPERTIES: Mapping[str, str] = {
+    "delta.enableInCommitTimestamps": "true",
+    "delta.checkpoint.writeStatsAsJson": "true",
+    "delta.checkpointPolicy": "v2",
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    _ENABLE_DELETION_VECTORS: "true",
+}
+_SUGGESTED_PROPERTIES: Mapping[str, str | None] = {
+    "delta.enableRowTracking": "true",
+    "delta.rowTracking.materializedRowIdColumnName": None,
+    "delta.rowTracking.materializedRowCommitVersionColumnName": None,
+    "delta.columnMapping.mode": "name",
+    "delta.columnMapping.maxColumnId": None,
+    "delta.randomizeFilePrefixes": "true",
+    "delta.parquet.compression.codec": "zstd",
+}
+_WITHOUT_VECTORS = "delta.enableIcebergCompatV2"
+"""Iceberg's readers know no deletion vectors of Delta, so a table with this property needs none."""
+
+
+def stated_contract(table_id: str) -> dict[str, Any]:
+    """The contract in the answer to ``POST staging-tables``."""
+    return {
+        "required-protocol": {
+            "min-reader-version": 3,
+            "min-writer-version": 7,
+            "reader-features": list(_READER_FEATURES),
+            "writer-features": list(_WRITER_FEATURES),
+        },
+        "suggested-protocol": {
+            "reader-features": ["columnMapping"],
+            "writer-features": ["columnMapping", "domainMetadata", "rowTracking"],
+        },
+        "required-properties": {**_PROPERTIES, TABLE_ID_KEY: table_id},
+        "suggested-properties": dict(_SUGGESTED_PROPERTIES),
+    }
+
+
+def check_contract(table_id: str, *, protocol: Protocol, properties: Mapping[str, str]) -> None:
+    """Refuse a new table that does not have what the contract requires.
+
+    Args:
+        properties: those of the request and of version 0.
+
+    Raises:
+        InvalidArgumentError: names the first feature or property that is missing or has another value.
+    """
+    exempt = _is_exempt(properties)
+    wrong = _flaw_of_protocol(protocol, exempt=exempt)
+    if wrong is not None:
+        raise _broken(wrong)
+    for name, value in {**_PROPERTIES, TABLE_ID_KEY: table_id}.items():
+        if properties.get(name) != value and not (exempt and name == _ENABLE_DELETION_VECTORS):
+            raise _broken(f"the property {name} must be {value!r}, and it is {properties.get(name)!r}")
+
+
+def check_changed_protocol(before: RecordedDefinition, metadata: Metadata, protocol: Protocol) -> None:
+    """Refuse a commit that ends the contract for the protocol of a table that keeps it.
+
+    Args:
+        before: the definition of the table before the commit.
+        metadata, protocol: those after it.
+
+    Raises:
+        InvalidArgumentError: names the feature.
+    """
+    if _flaw_of_protocol(before.protocol, exempt=_is_exempt(before.properties)) is not None:
+        return
+    wrong = _flaw_of_protocol(protocol, exempt=_is_exempt(metadata.configuration))
+    if wrong is not None:
+        raise InvalidArgumentError(
+            f"The protocol of the commit was refused: {wrong}. Nothing was committed. Keep the features that the table was created "
+            "with."
+        )
+
+
+def _is_exempt(properties: Mapping[str, str]) -> bool:
+    """Whether the table needs no deletion vectors."""
+    return properties.get(_WITHOUT_VECTORS) == "true"
+
+
+def _flaw_of_protocol(protocol: Protocol, *, exempt: bool) -> str | None:
+    """What of the contract the protocol does not have; None if it has all."""
+    if protocol.min_reader_version < 3 or protocol.min_writer_version < 7:
+        return f"its protocol is ({protocol.min_reader_version}, {protocol.min_writer_version}), at least (3, 7) is required"
+    for kind, required, listed in (
+        ("reader", _READER_FEATURES, protocol.reader_features or ()),
+        ("writer", _WRITER_FEATURES, protocol.writer_features or ()),
+    ):
+        for feature in required:
+            if feature not in listed and not (exempt and feature == _DELETION_VECTORS):
+                return f"the {kind} feature {feature} is required and not in its protocol"
+    only_readers = sorted(set(protocol.reader_features or ()) - set(protocol.writer_features or ()))
+    return f"its protocol lists {', '.join(only_readers)} for readers and not for writers" if only_readers else None
+
+
+def _broken(what: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The table was not created: {what}. The answer to the request for a staging table states what a table must have."
+    )

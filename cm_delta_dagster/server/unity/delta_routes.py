@@ -1,0 +1,148 @@
+"""The routes of Unity Catalog's Delta API.
+
+Every route answers errors in the form that the recordings of Unity Catalog 0.6.0 have. A name that the catalog cannot have is
+answered as one that it does not have.
+"""
+
+import logging
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import JSONResponse
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.server.request_errors import NoSuchCatalogError, NotServedError
+from cm_delta_dagster.server.unity import commits, creation
+from cm_delta_dagster.server.unity.contract import stated_contract
+from cm_delta_dagster.server.unity.models import (
+    CreateTableRequest,
+    MetricsRequest,
+    RenameRequest,
+    StagingTableRequest,
+    UpdateTableRequest,
+)
+from cm_delta_dagster.server.unity.requests import TableName, Tables
+from cm_delta_dagster.server.unity.tables import MANAGED, credentials_of, loaded_table
+from cm_delta_dagster.server.wires import UNITY_DELTA_PATH
+
+_log = logging.getLogger(__name__)
+
+router = APIRouter(prefix=UNITY_DELTA_PATH, tags=["Unity Catalog: Delta API"])
+
+_SCHEMA = "/catalogs/{catalog}/schemas/{schema}"
+_TABLE = f"{_SCHEMA}/tables/{{table}}"
+
+
+@router.get("/config")
+def config(tables: Tables, catalog: str) -> dict[str, Any]:
+    """The endpoints that the server has, and the version of the API."""
+    if all(namespace.name != catalog for namespace in tables.client.namespaces.list_catalogs()):
+        raise NoSuchCatalogError(f"Catalog not found: {catalog}")
+    below = "/v1" + _SCHEMA
+    return {
+        "endpoints": [
+            f"POST {below}/staging-tables",
+            f"POST {below}/tables",
+            *(f"{verb} {below}/tables/{{table}}" for verb in ("GET", "HEAD", "POST", "DELETE")),
+            f"POST {below}/tables/{{table}}/rename",
+            f"POST {below}/tables/{{table}}/metrics",
+            f"GET {below}/tables/{{table}}/credentials",
+            "GET /v1/staging-tables/{table_id}/credentials",
+        ],
+        "protocol-version": "1.0",
+    }
+
+
+@router.post(f"{_SCHEMA}/staging-tables")
+def create_staging_table(tables: Tables, catalog: str, schema: str, body: StagingTableRequest) -> dict[str, Any]:
+    """Reserve id and location of a table whose version 0 the client then writes."""
+    staging = creation.create_staging_table(tables.access, tables.client, TableIdentifier(catalog, schema, body.name))
+    return {
+        "table-id": staging.table_id,
+        "table-type": MANAGED,
+        "location": staging.location,
+        "storage-credentials": _credentials(staging.location, "READ_WRITE"),
+        **stated_contract(staging.table_id),
+    }
+
+
+@router.get("/staging-tables/{table_id}/credentials")
+def staging_credentials(tables: Tables, table_id: str) -> dict[str, Any]:
+    """Credentials to write version 0."""
+    reserved = (table for table in tables.client.registry.inactive_tables() if table.table_id == table_id)
+    staging = next((table for table in reserved if not table.registered), None)
+    if staging is None:
+        raise TableNotFoundError(f"Staging table not found: {table_id}")
+    # Requires what the creation does.
+    tables.client.recovery.check_adoption(staging.identifier, location=staging.location)
+    return {"storage-credentials": _credentials(staging.location, "READ_WRITE")}
+
+
+@router.post(f"{_SCHEMA}/tables")
+def create_table(tables: Tables, catalog: str, schema: str, body: CreateTableRequest) -> JSONResponse:
+    """Give a staging table its name."""
+    identifier = TableIdentifier(catalog, schema, body.name)
+    return _loaded(tables, creation.create_table(tables.access, tables.client, identifier, body).identifier)
+
+
+@router.get(_TABLE)
+def load_table(tables: Tables, table: TableName) -> JSONResponse:
+    """The table with its definition and its unpublished commits."""
+    return _loaded(tables, table)
+
+
+@router.head(_TABLE, status_code=204, response_class=Response)
+def table_exists(tables: Tables, table: TableName) -> None:
+    """Whether a table has the name."""
+    tables.client.registry.load_table(table)
+
+
+@router.post(_TABLE)
+def update_table(tables: Tables, table: TableName, body: UpdateTableRequest) -> JSONResponse:
+    """Commit, and record what is published."""
+    entry = commits.update_table(tables.access, tables.client, table, body)
+    return JSONResponse(loaded_table(tables.shown(entry)))
+
+
+@router.delete(_TABLE, status_code=204, response_class=Response)
+def delete_table(tables: Tables, table: TableName) -> None:
+    """Remove the name. Log and data stay until the table is purged, and it can be brought back."""
+    drop_table(tables.client, identifier=table)
+
+
+@router.post(f"{_TABLE}/rename", status_code=204, response_class=Response)
+def rename(tables: Tables, table: TableName, body: RenameRequest) -> None:
+    """Give the table another name in its schema."""
+    rename_table(tables.client, identifier=table, to=TableIdentifier(table.catalog, table.schema, body.new_name))
+
+
+@router.post(f"{_TABLE}/metrics", status_code=204, response_class=Response)
+def report_metrics(tables: Tables, table: TableName, body: MetricsRequest) -> None:
+    """Log the metrics of a commit: number and size of files. The feed has those of commitInfo."""
+    entry = tables.client.registry.load_table(table)
+    if body.table_id != entry.table_id:
+        raise InvalidArgumentError(
+            f"The metrics are of the table {body.table_id}, and {table} has the id {entry.table_id}."
+        )
+    _log.info("Metrics of a commit to %s: %s", table, body.report.get("commit-report"))
+
+
+@router.get(f"{_TABLE}/credentials")
+def table_credentials(
+    tables: Tables, table: TableName, operation: Annotated[Literal["READ", "READ_WRITE"], Query()]
+) -> dict[str, Any]:
+    """Credentials for the files of the table."""
+    return {"storage-credentials": _credentials(tables.client.registry.load_table(table).location, operation)}
+
+
+def _loaded(tables: Tables, identifier: TableIdentifier) -> JSONResponse:
+    return JSONResponse(loaded_table(tables.load(identifier)))
+
+
+def _credentials(location: str, operation: str) -> list[dict[str, Any]]:
+    if not location.startswith("file:"):
+        raise NotServedError(f"The server gives no credentials for {location}; a client needs credentials of its own.")
+    return credentials_of(location, operation)

@@ -1,0 +1,28 @@
+"""The APIs of the server, and which one a path belongs to."""
+
+from enum import StrEnum
+
+from cm_delta_dagster.catalog.rest.operations import PATH
+
+NATIVE_PATH = PATH
+UNITY_PATH = "/api/2.1/unity-catalog"
+UNITY_DELTA_PATH = f"{UNITY_PATH}/delta/v1"
+
+
+class Wire(StrEnum):
+    """An API, which has its own form of errors."""
+
+    NATIVE = "native"
+    UNITY_DELTA = "unity delta"
+    UNITY = "unity"
+
+
+def wire_of(path: str) -> Wire:
+    """The API that answers at ``path``; paths of none are answered as those of this package."""
+    if _is_below(path, UNITY_DELTA_PATH):
+        return Wire.UNITY_DELTA
+    return Wire.UNITY if _is_below(path, UNITY_PATH) else Wire.NATIVE
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(f"{prefix}/")

@@ -1,0 +1,79 @@
+"""The catalog over HTTP fulfils the contract of each catalog interface, on SQLite and on PostgreSQL.
+
+Three things are not on the wire: the commit lock, the backup, and the clock, which the server of the test takes. What the
+databases do differently, and which contents of commits are legal, is decided in the process of the server; therefore
+PostgreSQL and the rules about contents are tested with the slow tests.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.rest.http_catalog import HttpCatalog
+from cm_delta_dagster.server.settings import ServerSettings
+from tests.catalog.test_catalog_contract import (
+    CONTRACT,
+    contract_case,
+    postgres_url,  # noqa: F401  # A fixture, with the one after it: one database for all rules.
+    reused_database,  # noqa: F401
+)
+from tests.contracts.access_control_contract import a_commit_requires_what_its_content_does
+from tests.contracts.catalog_bench import Bench, Clock, Rule
+from tests.contracts.commit_coordinator_lock_contract import COMMIT_COORDINATOR_LOCK_CONTRACT
+from tests.contracts.commit_coordinator_types_contract import COMMIT_COORDINATOR_TYPES_CONTRACT
+from tests.contracts.commit_coordinator_unread_content_contract import COMMIT_COORDINATOR_UNREAD_CONTENT_CONTRACT
+from tests.contracts.commit_coordinator_validation_contract import COMMIT_COORDINATOR_VALIDATION_CONTRACT
+from tests.support.live_server import LiveServer, live_server
+
+ON_THE_WIRE = tuple(rule for rule in CONTRACT if rule not in COMMIT_COORDINATOR_LOCK_CONTRACT)
+ABOUT_CONTENTS = (
+    *COMMIT_COORDINATOR_VALIDATION_CONTRACT,
+    *COMMIT_COORDINATOR_TYPES_CONTRACT,
+    *COMMIT_COORDINATOR_UNREAD_CONTENT_CONTRACT,
+    a_commit_requires_what_its_content_does,
+)
+
+
+def _case(rule: Rule) -> ParameterSet:
+    return (
+        pytest.param(rule, id=rule.__name__, marks=pytest.mark.slow) if rule in ABOUT_CONTENTS else contract_case(rule)
+    )
+
+
+@dataclass
+class _Connect:
+    """Opens clients of a server that takes a token for the name of its principal."""
+
+    url: str
+
+    def __call__(self, clock: Callable[[], int]) -> Catalog:
+        return HttpCatalog(self.url, "client", now_ms=clock)
+
+    def as_principal(self, clock: Callable[[], int], name: str) -> Catalog:
+        return HttpCatalog(self.url, name, now_ms=clock)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.slow])])
+def catalog_url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def server(catalog_url: str, clock: Clock) -> Iterator[LiveServer]:
+    settings = ServerSettings(catalog=catalog_url, warehouse="memory://warehouse", max_body_bytes=2**28)
+    with live_server(settings, now_ms=clock, trusts_names=True, reads_files=False) as live:
+        yield live
+
+
+@pytest.mark.parametrize("rule", [_case(rule) for rule in ON_THE_WIRE])
+def test_the_catalog_over_http_fulfils_its_contract(rule: Rule, server: LiveServer, clock: Clock) -> None:
+    connect = _Connect(server.url)
+    rule(Bench(connect=connect, connect_as=connect.as_principal, clock=clock, recorded_together=9_900))

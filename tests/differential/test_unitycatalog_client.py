@@ -1,0 +1,99 @@
+"""Unity Catalog's official generated client calls the server, and parses each answer."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.server.settings import ServerSettings
+from tests.support.cached_folders import or_skip
+from tests.support.live_server import LiveServer, live_server
+from tests.support.peer_environments import peer_environment
+from tests.support.unity_wire import FIELDS, UnityWire, add_action, now_ms, stage, write_version_0
+
+pytestmark = [pytest.mark.slow, pytest.mark.peers]
+
+PROGRAM = Path(__file__).with_name("unitycatalog_program.py")
+SCHEMA = {"catalog": "main", "var_schema": "s"}
+TABLE = SCHEMA | {"table": "t"}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[LiveServer]:
+    settings = ServerSettings(catalog=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    with live_server(settings) as live:
+        yield live
+
+
+def answers(server: LiveServer, *calls: dict[str, Any]) -> list[Any]:
+    request = {"url": server.url, "token": server.token_for("ana"), "calls": calls}
+    result: list[Any] = or_skip(peer_environment, "unitycatalog").run_json(PROGRAM, request)
+    return result
+
+
+def call(api: str, method: str, model: str = "", body: Any = None, **arguments: Any) -> dict[str, Any]:
+    of_body = {"model": model, "body": body} if model else {}
+    return {"api": api, "method": method, "arguments": arguments} | of_body
+
+
+def test_every_call_of_the_official_client_is_answered_as_it_expects(server: LiveServer) -> None:
+    schema = {"name": "s", "catalog_name": "main"}
+    created, schemas, catalogs, config, staging = answers(
+        server,
+        call("SchemasApi", "create_schema", "CreateSchema", schema),
+        call("SchemasApi", "list_schemas", catalog_name="main"),
+        call("CatalogsApi", "list_catalogs"),
+        call("DeltaConfigurationApi", "get_config", catalog="main", protocol_versions="1.0"),
+        call("DeltaTablesApi", "create_staging_table", "DeltaCreateStagingTableRequest", {"name": "t"}, **SCHEMA),
+    )
+    assert created["full_name"] == "main.s" and created in schemas["schemas"]
+    assert [catalog["name"] for catalog in catalogs["catalogs"]] == ["main"]
+    assert config["protocol-version"] == "1.0"
+    assert staging["required-properties"]["io.unitycatalog.tableId"] == staging["table-id"]
+    request = {
+        "name": "t",
+        "location": staging["location"],
+        "table-type": "MANAGED",
+        "columns": {"type": "struct", "fields": FIELDS},
+        "partition-columns": [],
+        "protocol": staging["required-protocol"],
+        "properties": staging["required-properties"],
+        "last-commit-timestamp-ms": now_ms(),
+    }
+    write_version_0(request)
+    credentials, table, exists, read, listed, info = answers(
+        server,
+        call("DeltaTemporaryCredentialsApi", "get_staging_table_credentials", table_id=staging["table-id"]),
+        call("DeltaTablesApi", "create_table", "DeltaCreateTableRequest", request, **SCHEMA),
+        call("DeltaTablesApi", "table_exists", **TABLE),
+        call("DeltaTemporaryCredentialsApi", "get_table_credentials", operation="READ", **TABLE),
+        call("TablesApi", "list_tables", catalog_name="main", schema_name="s"),
+        call("TablesApi", "get_table", full_name="main.s.t"),
+    )
+    assert credentials["storage-credentials"][0]["operation"] == "READ_WRITE"
+    assert table["metadata"]["table-uuid"] == staging["table-id"] and table["latest-table-version"] == 0
+    assert exists is None and read["storage-credentials"][0]["prefix"] == staging["location"]
+    assert [one["name"] for one in listed["tables"]] == ["t"] and info["table_id"] == staging["table-id"]
+
+
+def test_the_official_client_commits_renames_and_deletes(server: LiveServer) -> None:
+    wire = UnityWire(server)
+    loaded = wire.create("t")
+    update = wire.proposal("t", stage(loaded, add_action("a.parquet")))
+    metrics = {"table-id": loaded["metadata"]["table-uuid"], "report": {"commit-report": {"num-files-added": 1}}}
+    committed, repeated, reported, renamed, lost, deleted, gone = answers(
+        server,
+        call("DeltaTablesApi", "update_table", "DeltaUpdateTableRequest", update, **TABLE),
+        call("DeltaTablesApi", "update_table", "DeltaUpdateTableRequest", update, **TABLE),
+        call("DeltaTablesApi", "report_metrics", "DeltaReportMetricsRequest", metrics, **TABLE),
+        call("DeltaTablesApi", "rename_table", "DeltaRenameTableRequest", {"new-name": "u"}, **TABLE),
+        call("DeltaTablesApi", "load_table", **TABLE),
+        call("DeltaTablesApi", "delete_table", **(TABLE | {"table": "u"})),
+        call("DeltaTablesApi", "load_table", **(TABLE | {"table": "u"})),
+    )
+    assert committed["latest-table-version"] == repeated["latest-table-version"] == 1
+    assert (reported, renamed, deleted) == (None, None, None)
+    for answer in (lost, gone):
+        assert (answer["status"], answer["body"]["error"]["type"]) == (404, "NoSuchTableException")
+    wire.http.close()
