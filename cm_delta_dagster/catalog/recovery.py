@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit
 from cm_delta_dagster.catalog.tables import RecordedDefinition, RelatedTable, TableEntry, TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
 
 FEED_GAP = 2**32
 """Feed positions that are skipped before recovered commits: more than a catalog can assign after a backup of it was made."""
@@ -44,6 +45,10 @@ class CommitHistory:
     definition: RecordedDefinition
     start: HistoryStart = HistoryStart.NEXT_VERSION
     row_id_mark: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.proposals:
+            raise InvalidArgumentError("A history of a table has at least one commit.")
 
 
 class AdoptedState(StrEnum):
@@ -199,6 +204,7 @@ class RecoverableCatalog(typing.Protocol):
         Raises:
             OperationRefusedError: the caller may not write to the table, or may neither read a source nor a clone of it that is
                 among the sources.
+            TableNotFoundError: unknown id.
         """
         ...
 

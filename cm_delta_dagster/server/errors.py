@@ -70,6 +70,7 @@ KINDS: Mapping[type[errors.CmDeltaError], AnswerKind] = {
     errors.MaintenanceError: AnswerKind(409, "BadRequestException", "FAILED_PRECONDITION"),
     errors.MaintenanceNotPermittedError: AnswerKind(403, "PermissionDeniedException", "PERMISSION_DENIED"),
     errors.StorageError: _INTERNAL,
+    errors.StoreNotSupportedError: _INVALID,
     errors.CatalogError: _INTERNAL,
     errors.FeedGapError: AnswerKind(410, "BadRequestException", "OUT_OF_RANGE"),
     errors.CatalogUnavailableError: _UNAVAILABLE,

@@ -224,7 +224,7 @@ def local_path(location: str) -> str:
         if path.startswith("//"):
             authority, slash, rest = path[2:].partition("/")
             path = slash + rest if authority in ("", "localhost") else ""
-    if not path.startswith("/"):
+    if not path.startswith("/") or "\0" in path:
         raise StoreNotSupportedError(f"{location!r} is not a local location: write it as file:///absolute/path.")
     return path
 

@@ -1,6 +1,6 @@
 """A catalog that has something of every kind, and a call of each operation of the catalog that concerns it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -198,10 +198,16 @@ def rows_of(url: str) -> Mapping[str, frozenset[str]]:
     """All rows by table, without the times at which tokens were last used, and positions, which entries of the feed get later."""
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
-        return {
-            table.name: frozenset(
-                str({name: value for name, value in row.items() if name not in ("last_used_ms", "position")})
-                for row in connection.execute(sa.select(table)).mappings()
-            )
-            for table in METADATA.sorted_tables
-        }
+        return rows_over(connection)
+
+
+def rows_over(connection: sa.Connection, *, without: Collection[str] = ()) -> Mapping[str, frozenset[str]]:
+    """As :func:`rows_of`, but the tables ``without``."""
+    return {
+        table.name: frozenset(
+            str({name: value for name, value in row.items() if name not in ("last_used_ms", "position")})
+            for row in connection.execute(sa.select(table)).mappings()
+        )
+        for table in METADATA.sorted_tables
+        if table.name not in without
+    }

@@ -42,9 +42,12 @@ _CONFIG: CoreConfig = {
 _SET_BY_CATALOG: frozenset[tuple[type, str]] = frozenset({(CommitProposal, "checked"), (InitialCommit, "checked")})
 """Fields that a client cannot set: what the catalog has parsed of a commit."""
 
+_MAX_INT = 2**63 - 1
+
 _LEAVES: Mapping[object, Callable[[], Schema]] = {
     str: core_schema.str_schema,
-    int: core_schema.int_schema,
+    # Numbers of the protocol and of both databases have 64 bits.
+    int: lambda: core_schema.int_schema(ge=-_MAX_INT - 1, le=_MAX_INT),
     float: core_schema.float_schema,
     bool: core_schema.bool_schema,
     bytes: core_schema.bytes_schema,

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.durations import LONGEST
 from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceRule
+from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.recovery import CommitHistory
 from cm_delta_dagster.catalog.rest.codec import codec_of
 from cm_delta_dagster.catalog.rest.operations import CatalogOperation, operations
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -46,6 +48,11 @@ st.register_type_strategy(
 # A client cannot set what the catalog has parsed of a commit.
 st.register_type_strategy(CheckedContent, st.none())
 st.register_type_strategy(float, st.floats(allow_nan=False))
+st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))
+st.register_type_strategy(
+    CommitHistory,
+    st.builds(CommitHistory, proposals=st.lists(st.from_type(CommitProposal), min_size=1, max_size=2).map(tuple)),
+)
 
 
 def _values(annotation: Any) -> st.SearchStrategy[Any]:

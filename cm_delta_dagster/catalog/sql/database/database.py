@@ -34,11 +34,13 @@ from cm_delta_dagster.catalog.sql.database.errors import (
     had_no_effect,
     is_denied,
     is_unavailable,
+    is_unstorable,
 )
 from cm_delta_dagster.errors import (
     CatalogError,
     CatalogNotFoundError,
     CatalogUnavailableError,
+    InvalidArgumentError,
     PermissionDeniedError,
 )
 from cm_delta_dagster.remedies import CreateCatalog, OpenCatalog
@@ -337,7 +339,7 @@ class Database:
                 "pip install '<path of the clone>[postgres]'."
             ) from error
 
-    def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError:
+    def _mapped(self, error: sa.exc.SQLAlchemyError) -> CatalogError | InvalidArgumentError:
         detail, code = detail_of(error), code_of(error)
         cause = sqlite_files.obstacle(str(self._url.database), code) if code.startswith(_FILE_ERRORS) else None
         if cause is not None:
@@ -349,6 +351,10 @@ class Database:
         if is_denied(error):
             return PermissionDeniedError(
                 f"The catalog {self.shown_url} denied this user the operation: {detail}. {self._whom_to_ask()}"
+            )
+        if is_unstorable(error):
+            return InvalidArgumentError(
+                f"A value of the call cannot be stored or compared by the database of the catalog: {detail}. Nothing was changed."
             )
         if is_unavailable(error):
             return CatalogUnavailableError(

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 _TRANSIENT_SQLSTATES = frozenset({"40001", "40P01", "55P03"})  # serialization failure, deadlock, lock not available
 _PERMISSION_SQLSTATES = frozenset({"42501", "25006"})  # insufficient privilege, read-only transaction
+_PROGRAM_LIMIT_EXCEEDED = "54000"  # A value of an index that is too long.
 _NO_FREE_CONNECTION = re.compile(r"too many (?:clients|connections)|remaining connection slots")  # No SQLSTATE.
 _UNAVAILABLE_SQLSTATE_CLASSES = ("08", "53", "57")  # connection, resources, operator intervention
 
@@ -31,6 +32,11 @@ def had_no_effect(error: BaseException) -> bool:
 def is_denied(error: BaseException) -> bool:
     """Whether a missing permission caused the error."""
     return code_of(error) in _PERMISSION_SQLSTATES or code_of(error).startswith(("SQLITE_READONLY", "SQLITE_PERM"))
+
+
+def is_unstorable(error: sa.exc.SQLAlchemyError) -> bool:
+    """Whether a value of the statement is one that the database cannot have, such as a text with U+0000."""
+    return isinstance(error, sa.exc.DataError) or code_of(error) == _PROGRAM_LIMIT_EXCEEDED
 
 
 def is_unavailable(error: sa.exc.SQLAlchemyError) -> bool:

@@ -54,6 +54,7 @@ _SOURCES = (
     .order_by(TABLES.c.table_id)
 )
 _SOURCE_IDS = sa.select(CLONES.c.source_id).where(CLONES.c.clone_id == sa.bindparam("of_table"))
+_TABLE_ID = sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"))
 _ABANDON = (
     sa.update(TABLES)
     .where(TABLES.c.state == STAGING, TABLES.c.table_id.in_(sa.select(CLONES.c.clone_id).where(_OF_SOURCE)))
@@ -114,7 +115,12 @@ def with_files_elsewhere(connection: sa.Connection) -> tuple[RelatedTable, ...]:
 
 
 def record(connection: sa.Connection, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
-    """Insert the missing references of a clone to the tables at ``locations``; returns these tables."""
+    """Insert the missing references of a clone to the tables at ``locations``; returns these tables.
+
+    Raises TableNotFoundError: no table has the id.
+    """
+    if connection.execute(_TABLE_ID, _of(table_id)).one_or_none() is None:
+        raise unknown_table(table_id)
     rows = _at(connection, locations)
     known = {table_id, *connection.execute(_SOURCE_IDS, _of(table_id)).scalars()}
     _insert(connection, table_id, {row.table_id for row in rows} - known)

@@ -279,7 +279,10 @@ class SqlRecovery(Part):
     def record_sources(
         self, connection: sa.Connection, table_id: str, locations: Collection[str]
     ) -> tuple[RelatedTable, ...]:
-        """Record that the table may read files of the tables at ``locations``. Raises OperationRefusedError."""
+        """Record that the table may read files of the tables at ``locations``.
+
+        Raises OperationRefusedError, TableNotFoundError.
+        """
         guard.require_on_table(connection, Operation.CLONE, table_id)
         clones.require_read(connection, table_id, locations)
         return clones.record(connection, table_id, locations)
