@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.server.settings import ServerSettings
 from tests.server.test_bad_input import has_form_of
-from tests.support.every_operation import OWNER, every_operation, fill, rows_over
+from tests.support.every_operation import OWNER, RECORDS_OF_REFUSALS, every_operation, fill, rows_over
 from tests.support.live_server import LiveServer
 
 _NUMBERS = (2**63, -(2**63) - 1, -(2**63))
@@ -28,7 +28,6 @@ _ENDS = {
 }
 """What would end the use of something that other operations use."""
 
-_RECORDS_OF_REFUSALS = {"cm_delta_audit", "cm_delta_feed", "cm_delta_feed_counter", "cm_delta_feed_waiters"}
 _STATE = {"sqlite": "PRAGMA data_version", "postgresql": "SELECT pg_snapshot_xmax(pg_current_snapshot())"}
 """What has another value after each transaction that writes."""
 
@@ -72,7 +71,7 @@ class _Rows:
         state = self._connection.exec_driver_sql(_STATE[self._connection.dialect.name]).scalar_one()
         if state != self._state:
             self._state = state
-            self._rows = rows_over(self._connection, without=_RECORDS_OF_REFUSALS)
+            self._rows = rows_over(self._connection, without=RECORDS_OF_REFUSALS)
         return self._rows
 
     def close(self) -> None:

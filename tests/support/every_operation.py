@@ -27,6 +27,9 @@ NEW = TableIdentifier("main", "sales", "new")
 PATH = TableIdentifier("main", "sales", "by_path")
 OWNER = "owner"
 RUN = "run"
+RECORDS_OF_REFUSALS = frozenset({"cm_delta_audit", "cm_delta_feed", "cm_delta_feed_counter", "cm_delta_feed_waiters"})
+"""Tables that have rows of refused calls."""
+
 _TXN = {"txn": {"appId": "job", "version": 7}}
 
 
