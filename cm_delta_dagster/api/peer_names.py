@@ -48,6 +48,25 @@ CONNECTION_NAMES: Mapping[str, str] = {
     "list_catalogs": "lake.settings.list_catalogs()",
     "execute": "lake.sql(statement)",
     "query": "lake.sql(statement)",
+    **{
+        name: f"lake.table(name).{name}(...)"
+        for name in (
+            "changes",
+            "delete",
+            "optimize",
+            "plan_optimize",
+            "plan_vacuum",
+            "restore",
+            "scan",
+            "to_arrow",
+            "to_df",
+            "to_pandas",
+            "to_polars",
+            "update",
+            "upsert",
+            "vacuum",
+        )
+    },
     "begin_transaction": "lake.transaction()",
 }
 TABLE_NAMES: Mapping[str, str] = {
@@ -107,6 +126,9 @@ TABLE_NAMES: Mapping[str, str] = {
     "dynamic_partition_overwrite": "overwrite(frame, partitions='dynamic')",
     "add_files": "lake.onboarding.adopt(...)",
     "transaction": "lake.transaction()",
+    **dict.fromkeys(("transaction_version", "transaction_versions", "txn_version"), "snapshot().transactions"),
+    "expire_snapshots": "vacuum(retention=timedelta(...)), and maintenance.clean_log()",
+    "generate": "scan(...).files(), which lists the files; manifests are not written",
 }
 METHOD_NAMES: Mapping[str, Mapping[str, str]] = {
     "optimize": {

@@ -87,6 +87,23 @@ def test_a_list_of_a_scope_that_does_not_exist_is_the_error_of_python(url: str) 
     assert (run(url, "tables", "main.sales").output, run(url, "tables", "mian").exit_code) == ("", 1)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("rules", "list"),
+        ("rules", "approvals"),
+        ("rules", "held"),
+        ("access", "list-grants", "--scope"),
+        ("access", "audit", "--scope"),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_list_of_a_scope_that_names_nothing_is_an_error(url: str, command: tuple[str, ...]) -> None:
+    assert run(url, *command, "main.sales").exit_code == 0
+    refused = run(url, *command, "main.sale")
+    assert refused.exit_code == 1 and "no schema main.sale. Did you mean main.sales?" in refused.output
+
+
 @pytest.mark.parametrize("words", RULES, ids=" ".join)
 def test_a_rule_for_a_scope_that_does_not_exist_is_refused_unless_its_tables_are_still_to_come(
     url: str, words: tuple[str, ...]

@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.tokens import AccessToken, CreatedToken
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms, several
-from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope, grants_in_scope
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 _log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class ConnectionAccess(ConnectionPart):
 
         A scope may have grants before it has tables. Raises InvalidArgumentError if no grant applies and nothing has that name.
         """
-        return grants_in_scope(self._client.access, self._client.registry, self._client.namespaces, scope)
+        return self._in_scope(self._client.access.grants(scope), scope)
 
     def add_to_role(self, role: str, members: str | Sequence[str], *, reason: str = "") -> None:
         """Add principals or roles to a role, which is created if it does not exist.
@@ -198,8 +198,10 @@ class ConnectionAccess(ConnectionPart):
 
         Raises:
             OperationRefusedError: this principal does not own the scope.
+            InvalidArgumentError: there is no entry, and nothing has the name of the scope.
         """
-        return tuple(self._client.audit_log.audit(scope=scope, after=after, limit=limit))
+        entries = self._client.audit_log.audit(scope=scope, after=after, limit=limit)
+        return tuple(entries) if after is not None else self._in_scope(entries, scope)
 
     def _table_id(self, name: TableIdentifier | str) -> str:
         return self._client.registry.load_table(TableIdentifier.of(name)).table_id

@@ -289,8 +289,9 @@ class Connection(AbsentMethods):
 
         Args:
             name: ``catalog.schema.table``.
-            schema: columns, as a schema of pyspark, pyarrow or this package, or as a list of ``Column`` values, which can also
-                have defaults, generation expressions and identities. Spark analyses such expressions.
+            schema: columns: a text as in CREATE TABLE, such as ``id bigint NOT NULL, name string``; a schema of pyspark, pyarrow or
+                this package; or a list of ``Column`` values. Text and Columns can have defaults, generation expressions and
+                identities. Spark analyses such expressions.
             partition_by: column or columns of ``schema``, in partition order.
             properties: table properties such as ``{"delta.appendOnly": "true"}``.
             cluster_by: up to four columns or fields that ``optimize`` clusters rows by, in place of partition columns.

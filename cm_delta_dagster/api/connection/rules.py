@@ -70,17 +70,20 @@ class ConnectionRules(ConnectionPart):
         self._client.commit_rules.remove_commit_rule(scope, name, reason=reason)
 
     def list_commit_rules(self, scope: str = "") -> tuple[CommitRule, ...]:
-        """Return the rules that apply at or below ``scope``, those of wider scopes included; all without a scope."""
-        return self._client.commit_rules.commit_rules(scope)
+        """Return the rules that apply at or below ``scope``, those of wider scopes included; all without a scope.
+
+        Raises InvalidArgumentError if there is none and nothing has the name of the scope; so do the other lists.
+        """
+        return self._in_scope(self._client.commit_rules.commit_rules(scope), scope)
 
     def list_approvals(self, scope: str = "", *, with_closed: bool = False) -> tuple[Hold, ...]:
         """Return the commits that wait for an approval, oldest first; ``with_closed`` also those that were decided or expired."""
-        holds = self._client.holds.holds(scope, with_closed=with_closed)
+        holds = self._in_scope(self._client.holds.holds(scope, with_closed=with_closed), scope)
         return tuple(hold for hold in holds if hold.waits_for is WaitsFor.APPROVAL)
 
     def held(self, scope: str = "", *, with_closed: bool = False) -> tuple[HeldCommit, ...]:
         """Return the holds, oldest first, also those that wait for an approval; ``with_closed`` also those that have ended."""
-        holds = self._client.holds.holds(scope, with_closed=with_closed)
+        holds = self._in_scope(self._client.holds.holds(scope, with_closed=with_closed), scope)
         return tuple(HeldCommit(self._session, hold) for hold in holds)
 
     def hold(self, hold_id: str) -> HeldCommit:

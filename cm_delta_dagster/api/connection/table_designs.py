@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.sql.column_definitions import columns_of_text
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
@@ -19,7 +20,7 @@ from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
 from cm_delta_dagster.spark.session.session import check_frame
 
-AnySchema: TypeAlias = StructType | T.StructType | pa.Schema | Sequence[Column]
+AnySchema: TypeAlias = str | StructType | T.StructType | pa.Schema | Sequence[Column]
 """Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""
 
 
@@ -97,9 +98,11 @@ def _schema(schema: AnySchema) -> StructType:
         return from_spark(schema)
     if isinstance(schema, pa.Schema):
         return from_arrow_schema(schema)
+    if isinstance(schema, str):
+        return schema_of_columns(columns_of_text(schema))
     if isinstance(schema, list | tuple):
         return schema_of_columns(schema)
     raise InvalidArgumentError(
-        f"The schema is of type {type(schema).__name__}. Give a pyspark StructType (e.g. frame.schema), a pyarrow.Schema, "
-        "a cm_delta_dagster.StructType, or a list of cm_delta_dagster.Column."
+        f"The schema is of type {type(schema).__name__}. Give a text such as 'id bigint, name string', a pyspark StructType "
+        "(e.g. frame.schema), a pyarrow.Schema, a cm_delta_dagster.StructType, or a list of cm_delta_dagster.Column."
     )

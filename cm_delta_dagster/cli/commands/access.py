@@ -7,7 +7,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.options import future_option
 from cm_delta_dagster.cli.printer import output, show, show_records, warn
-from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope, grants_in_scope
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope, in_scope
 
 _reason = click.option("--reason", default="", help="Reason, for the audit.")
 _lock_out = click.option("--force", is_flag=True, help="Also if no principal owns all tables afterwards.")
@@ -90,7 +90,7 @@ def list_grants(scope: str) -> None:
 
 def _show_grants(scope: str) -> None:
     with open_catalog() as catalog:
-        grants = grants_in_scope(catalog.access, catalog.registry, catalog.namespaces, scope)
+        grants = in_scope(catalog.access.grants(scope), catalog.registry, catalog.namespaces, scope)
         show_records(grants, "scope grantee privilege granted_by", empty="No grant applies.")
 
 
@@ -171,5 +171,7 @@ def audit(scope: str, after: int | None, limit: int) -> None:
     """Show who changed grants, roles and rules, and what was refused: the newest entries, in the order of time."""
     with open_catalog() as catalog:
         entries = catalog.audit_log.audit(scope=scope, after=after, limit=limit)
+        if after is None:
+            entries = in_scope(entries, catalog.registry, catalog.namespaces, scope)
     columns = "entry_id at_ms principal outcome action scope reason change"
     show_records(entries, columns, change=lambda entry: " -> ".join(filter(None, (entry.before, entry.after))))

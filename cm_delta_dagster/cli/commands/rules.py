@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.holds import Hold, WaitsFor
 from cm_delta_dagster.catalog.rules.kinds import KINDS
@@ -13,7 +14,7 @@ from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.options import Pair, future_option
 from cm_delta_dagster.cli.printer import output, show, show_records
 from cm_delta_dagster.operations.tables.ratify_hold import approve_hold, ratify_hold
-from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope, in_scope
 
 _KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
 _NUMBERS = {"rows": int, "files": int, "fraction": float}
@@ -26,7 +27,8 @@ _TEXTS = ("pattern",)
 def list_rules(scope: str) -> None:
     """List the rules that apply at or below SCOPE; all without SCOPE."""
     with open_catalog() as catalog:
-        applying = catalog.commit_rules.commit_rules(scope)
+        rules = catalog.commit_rules.commit_rules(scope)
+        applying = in_scope(rules, catalog.registry, catalog.namespaces, scope)
     empty = f"No commit rule applies to {scope}." if scope else "No commit rule is set."
     show_records(applying, "scope name kind arguments on_violation reason", empty=empty)
 
@@ -87,7 +89,7 @@ def remove_rule(scope: str, name: str, reason: str) -> None:
 def approvals(scope: str, with_closed: bool) -> None:
     """List the commits that wait for an approval, of all tables or those in SCOPE."""
     with open_catalog() as catalog:
-        holds = catalog.holds.holds(scope, with_closed=with_closed)
+        holds = _holds(catalog, scope, with_closed=with_closed)
     waiting = [hold for hold in holds if hold.waits_for is WaitsFor.APPROVAL]
     _show_holds(waiting, empty="No commit waits for an approval.")
 
@@ -125,7 +127,7 @@ def reject(approval_id: str, reason: str) -> None:
 def held(scope: str, with_closed: bool) -> None:
     """List the held commits, of all tables or those in SCOPE, also those that wait for an approval."""
     with open_catalog() as catalog:
-        holds = catalog.holds.holds(scope, with_closed=with_closed)
+        holds = _holds(catalog, scope, with_closed=with_closed)
     _show_holds(holds, empty="No commit is held.")
 
 
@@ -153,6 +155,12 @@ def discard(hold_id: str, reason: str) -> None:
     with open_catalog() as catalog:
         closed = catalog.holds.discard_hold(hold_id, reason=reason)
     show({"hold_id": hold_id}, f"The hold {hold_id} for {closed.summary} is discarded.")
+
+
+def _holds(catalog: Catalog, scope: str, *, with_closed: bool) -> tuple[Hold, ...]:
+    """Those in ``scope``. Raises InvalidArgumentError if there is none and the scope names nothing."""
+    holds = catalog.holds.holds(scope, with_closed=with_closed)
+    return in_scope(holds, catalog.registry, catalog.namespaces, scope)
 
 
 def _show_holds(holds: Sequence[Hold], *, empty: str) -> None:

@@ -1,13 +1,27 @@
 """Definitions of columns, and lists of columns and properties, in CREATE TABLE and ALTER TABLE."""
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.sql.statements import Family, Statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.column_specs import Column
 from cm_delta_dagster.protocol.features.identity_columns import Identity
+from cm_delta_dagster.protocol.predicates.sql_lexer import lexemes
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 
 _AFTER_DEFAULT = ("NOT NULL", "COMMENT", "GENERATED", "FIRST", "AFTER", "CHECK", "CONSTRAINT", ",")
 _CONSTRAINTS = ("CONSTRAINT", "CHECK", "PRIMARY", "FOREIGN", "UNIQUE", "REFERENCES")
+
+
+def columns_of_text(text: str) -> list[Column]:
+    """The columns of a text such as ``id bigint NOT NULL, name string``, in the language of CREATE TABLE.
+
+    Raises InvalidArgumentError.
+    """
+    words = Words(Statement(text=text, lexemes=tuple(lexemes(text)), family=Family.CREATE), after=0)
+    columns = words.listed(lambda: column_definition(words), brackets=words.peek() == "(")
+    if not words.is_done():
+        raise words.fault("a comma or the end")
+    return columns
 
 
 def column_definition(words: Words) -> Column:

@@ -1,21 +1,22 @@
 """Whether a scope names something, and the error with what could be meant; the same in Python, SQL and the command line.
 
-A list of the tables in a mistyped scope would be empty, and a rule or a grant for it would apply to nothing, without a message. A
-scope that only selects among rules, entries of the audit or events may name nothing: they outlive their tables, and a reader of
-events may wait for those of a table that is not created yet. Grants may exist before their tables, so that only an empty list of
-the grants in a scope that names nothing is an error.
+A list of the tables in a mistyped scope would be empty, and a rule or a grant for it would apply to nothing, without a message.
+Grants, rules, holds and entries of the audit may be older or younger than their tables, so that only an empty list of them in a
+scope that names nothing is an error. A reader of events may wait for those of a table that is not created yet.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
-from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Grant
-from cm_delta_dagster.catalog.access_control import AccessControl
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.remedies import Remedy, RepeatWithOption
+
+_Listed = TypeVar("_Listed")
 
 _MAX_SCHEMAS = 20
 IF_MEANT = RepeatWithOption(option="future")
@@ -54,14 +55,14 @@ def check_scope(
     ).with_remedy(remedy)
 
 
-def grants_in_scope(
-    access: AccessControl, registry: TableRegistry, namespaces: NamespaceRegistry, scope: str
-) -> tuple[Grant, ...]:
-    """The grants that apply in ``scope``. Raises InvalidArgumentError if there is none and the scope names nothing."""
-    grants = tuple(access.grants(scope))
-    if scope and not grants:
+def in_scope(
+    entries: Iterable[_Listed], registry: TableRegistry, namespaces: NamespaceRegistry, scope: str
+) -> tuple[_Listed, ...]:
+    """The entries that were selected by ``scope``. Raises InvalidArgumentError if there is none and the scope names nothing."""
+    selected = tuple(entries)
+    if scope and not selected:
         check_scope(registry, namespaces, scope)
-    return grants
+    return selected
 
 
 def unknown_table(

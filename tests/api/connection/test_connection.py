@@ -1,6 +1,7 @@
 """The Python API: a connection, and tables with one method for each operation."""
 
 import datetime
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,17 +186,47 @@ def test_maintenance_decision_follows_rules_and_their_removal(lake: Connection) 
         SCHEMA,
         pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.date32())]),
         T.StructType([T.StructField("id", T.LongType()), T.StructField("day", T.DateType())]),
+        "id bigint, day date",
+        "(id BIGINT, `day` DATE)",
     ],
-    ids=["own", "pyarrow", "pyspark"],
+    ids=["own", "pyarrow", "pyspark", "text", "text in brackets"],
 )
-def test_a_schema_may_be_of_this_package_pyarrow_or_pyspark(lake: Connection, schema: AnySchema) -> None:
+def test_a_schema_may_be_of_this_package_pyarrow_pyspark_or_sql(lake: Connection, schema: AnySchema) -> None:
     assert lake.create_table(NAME, schema, "day").schema() == SCHEMA
     assert lake.open_or_create(NAME, schema, ["day"]).version() == 0
 
 
 def test_a_value_that_is_not_a_schema_is_refused(lake: Connection) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"The schema is of type \w+\. Give a pyspark StructType"):
-        lake.create_table(NAME, "id long")
+    with pytest.raises(
+        InvalidArgumentError, match=r"The schema is of type int\. Give a text such as .* a pyspark StructType"
+    ):
+        lake.create_table(NAME, 5)  # type: ignore[arg-type]  # The error is the point.
+
+
+def test_a_schema_as_text_has_what_create_table_takes(lake: Connection) -> None:
+    text = "id bigint NOT NULL COMMENT 'key', n bigint GENERATED ALWAYS AS IDENTITY, p struct<a: int, b: array<string>>"
+    by_text = lake.create_table("main.sales.by_text", text)
+    lake.sql(f"CREATE TABLE main.sales.by_sql ({text}) USING delta")
+    assert by_text.schema() == lake.table("main.sales.by_sql").schema()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "needs a name at line 1, column 1"),
+        ("id", "needs the type of the column"),
+        ("id bigint,", "needs a name at line 1, column 11"),
+        ("id bigint name string", "'name' follows the type"),
+        ("(id bigint) x", "needs a comma or the end at line 1, column 13"),
+        ("id bigint; drop table main.sales.orders", "cannot be read"),
+        ("id money", "'money' is not a type"),
+        ("id bigint PRIMARY KEY", "does not support PRIMARY"),
+    ],
+)
+def test_a_text_that_is_not_a_list_of_columns_is_refused(lake: Connection, text: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+        lake.create_table(NAME, text)
+    assert lake.tables() == ()
 
 
 def test_the_running_session_is_used_when_none_is_given(tmp_path: Path, spark: SparkSession) -> None:

@@ -33,6 +33,28 @@ def test_a_scope_that_is_none_is_an_argument_error(lake: Connection, wrong: Any)
             lake.rules.list_approvals(wrong)
 
 
+def test_an_empty_list_of_a_scope_that_names_nothing_is_an_error(lake: Connection) -> None:
+    lists = (
+        lake.rules.list_commit_rules,
+        lake.rules.list_approvals,
+        lake.rules.held,
+        lake.access.list_grants,
+        lake.access.audit,
+    )
+    for of_scope in lists:
+        assert of_scope("main.sales") == ()  # A catalog without a table has no names to compare with.
+    lake.create_table("main.sales.orders", "id bigint")
+    for of_scope in lists:
+        assert of_scope("main.sales") == of_scope("main.sales.orders") == ()
+        with pytest.raises(InvalidArgumentError, match=r"no schema main\.sale\. Did you mean main\.sales\?"):
+            of_scope("main.sale")
+    lake.rules.set_commit_rule("other.s", "append_only", future=True)
+    (rule,) = lake.rules.list_commit_rules("other.s")
+    assert rule.scope == "other.s"
+    assert [entry.scope for entry in lake.access.audit("other.s")] == ["other.s"]
+    assert lake.access.audit("main.sale", after=0) == ()  # A reader may wait for entries.
+
+
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
