@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.holds import Hold, WaitsFor
 from cm_delta_dagster.catalog.rules.kinds import KINDS
@@ -88,8 +87,7 @@ def remove_rule(scope: str, name: str, reason: str) -> None:
 @output("an array with the attributes of each Hold")
 def approvals(scope: str, with_closed: bool) -> None:
     """List the commits that wait for an approval, of all tables or those in SCOPE."""
-    with open_catalog() as catalog:
-        holds = _holds(catalog, scope, with_closed=with_closed)
+    holds = _holds(scope, with_closed=with_closed)
     waiting = [hold for hold in holds if hold.waits_for is WaitsFor.APPROVAL]
     _show_holds(waiting, empty="No commit waits for an approval.")
 
@@ -126,8 +124,7 @@ def reject(approval_id: str, reason: str) -> None:
 @output("an array with the attributes of each Hold")
 def held(scope: str, with_closed: bool) -> None:
     """List the held commits, of all tables or those in SCOPE, also those that wait for an approval."""
-    with open_catalog() as catalog:
-        holds = _holds(catalog, scope, with_closed=with_closed)
+    holds = _holds(scope, with_closed=with_closed)
     _show_holds(holds, empty="No commit is held.")
 
 
@@ -157,10 +154,11 @@ def discard(hold_id: str, reason: str) -> None:
     show({"hold_id": hold_id}, f"The hold {hold_id} for {closed.summary} is discarded.")
 
 
-def _holds(catalog: Catalog, scope: str, *, with_closed: bool) -> tuple[Hold, ...]:
+def _holds(scope: str, *, with_closed: bool) -> tuple[Hold, ...]:
     """Those in ``scope``. Raises InvalidArgumentError if there is none and the scope names nothing."""
-    holds = catalog.holds.holds(scope, with_closed=with_closed)
-    return in_scope(holds, catalog.registry, catalog.namespaces, scope)
+    with open_catalog() as catalog:
+        holds = catalog.holds.holds(scope, with_closed=with_closed)
+        return in_scope(holds, catalog.registry, catalog.namespaces, scope)
 
 
 def _show_holds(holds: Sequence[Hold], *, empty: str) -> None:
