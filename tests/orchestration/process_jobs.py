@@ -1,4 +1,7 @@
-"""Jobs whose steps are processes of their own; the folder they work in comes from the environment, as in a deployment."""
+"""Jobs whose steps are processes of their own.
+
+The folder they work in comes from the environment, as in a deployment, and so do the server of the catalog and its token.
+"""
 
 import os
 import signal
@@ -11,9 +14,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster import connect
+from cm_delta_dagster.catalog.rest.server_connection import TOKEN_VARIABLE
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
 
 ROOT = "CM_DELTA_TEST_ROOT"
+SERVER = "CM_DELTA_TEST_SERVER"
+"""URL of the server of the catalog; without it, steps open the database."""
 
 
 def root() -> Path:
@@ -31,8 +37,14 @@ class DiesAfterItsFirstCommit(CatalogManagedDeltaIOManager):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def catalog_of() -> CatalogResource:
+    if SERVER in os.environ:
+        return CatalogResource(url=dg.EnvVar(SERVER), token=dg.EnvVar(TOKEN_VARIABLE))
+    return CatalogResource(url=f"sqlite:///{root()}/catalog.db", warehouse=f"file://{root()}/warehouse")
+
+
 def resources(manager: type[CatalogManagedDeltaIOManager] = CatalogManagedDeltaIOManager) -> dict[str, Any]:
-    catalog = CatalogResource(url=f"sqlite:///{root()}/catalog.db", warehouse=f"file://{root()}/warehouse")
+    catalog = catalog_of()
     config = {
         "spark.ui.enabled": "false",
         "spark.driver.memory": "512m",

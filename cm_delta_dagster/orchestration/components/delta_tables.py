@@ -9,7 +9,12 @@ from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDef
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import Field
 
-from cm_delta_dagster.errors import CatalogNotFoundError, InvalidArgumentError
+from cm_delta_dagster.errors import (
+    CatalogError,
+    CatalogNotFoundError,
+    CatalogUnavailableError,
+    InvalidArgumentError,
+)
 from cm_delta_dagster.orchestration.checks.table_checks import table_checks
 from cm_delta_dagster.orchestration.components.catalog_reference import CatalogReference
 from cm_delta_dagster.orchestration.components.connection import DescribedModel
@@ -88,12 +93,20 @@ class DeltaTables(dg.StateBackedComponent, DescribedModel):
             with self.catalog.open_client() as client:
                 tables = discover(client, self.scope, include=self.include, exclude=self.exclude)
         except CatalogNotFoundError as error:
-            # The first run of a new project creates the catalog.
-            dg.get_dagster_logger("cm_delta_dagster").warning(
-                "%s shows no tables. %s", self.defs_state_config.key, error
-            )
+            self._warn_of_no_tables(error)  # The first run of a new project creates the catalog.
         state_path.parent.mkdir(parents=True, exist_ok=True)
         state_path.write_text(encode(tables), encoding="utf-8")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The assets. If the catalog cannot be reached when ``dg`` reads the tables during development, there are none."""
+        try:
+            return super().build_defs(context)
+        except CatalogUnavailableError as error:
+            self._warn_of_no_tables(error)
+            return dg.Definitions()
+
+    def _warn_of_no_tables(self, error: CatalogError) -> None:
+        dg.get_dagster_logger("cm_delta_dagster").warning("%s shows no tables. %s", self.defs_state_config.key, error)
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
         if self.launch_checks and not (self.commit_sensor and self.checks):
