@@ -1,9 +1,9 @@
 from cm_delta_dagster.api.connection.connect import connect as connect
 from cm_delta_dagster.api.connection.connection import Connection as Connection
-from cm_delta_dagster.api.held_commit import HeldCommit as HeldCommit
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction as MultiTableTransaction
 from cm_delta_dagster.api.multi_table_transaction import TransactionTable as TransactionTable
 from cm_delta_dagster.api.table.delta_table import DeltaTable as DeltaTable
+from cm_delta_dagster.api.table.held_commit import HeldCommit as HeldCommit
 from cm_delta_dagster.api.table.merge_builder import MergeBuilder as MergeBuilder
 from cm_delta_dagster.api.table.path_delta_table import PathDeltaTable as PathDeltaTable
 from cm_delta_dagster.api.table.table_alterer import TableAlterer as TableAlterer

@@ -97,6 +97,14 @@ _CALLS: Mapping[tuple[str, str], str] = {
     ("merge", "predicate"): "write on=...",
     ("clone", "isShallow"): "write clone(name), which is shallow, or clone(name, mode='deep')",
     ("clone", "is_shallow"): "write clone(name), which is shallow, or clone(name, mode='deep')",
+    ("sql", "hold"): (
+        "writes of lake.sql are not held; write lake.table(name).update(..., hold=True), or another of its methods, or use "
+        "lake.transaction(hold=True)"
+    ),
+    **dict.fromkeys(
+        (("merge", "hold"), ("when_matched_update", "hold"), ("when_not_matched_insert", "hold")),
+        "write merge(...)....execute(hold=True)",
+    ),
     ("drop", "purge"): "drop(name) keeps the files, and lake.maintenance.purge(name) deletes those of dropped tables",
     **{
         ("vacuum", keyword): "write retention=timedelta(hours=...)"

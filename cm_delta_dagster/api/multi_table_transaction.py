@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Self
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
-from cm_delta_dagster.api.held_commit import HeldCommit, duration_of
 from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.api.table.held_commit import HeldCommit, duration_of
 from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.context import Idempotency
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.write_result import WriteResult
@@ -26,8 +28,7 @@ class MultiTableTransaction:
 
     def __init__(self, connection: ClientSession, *, hold: bool | timedelta = False) -> None:
         self._connection = connection
-        self._hold = hold
-        self._hold_ms = duration_of(hold)
+        self._hold_ms = None if hold is False else duration_of(hold)
         self._writes = DeferredWrites(connection.client)
         self._results: Mapping[str, WriteResult] | None = None
         self._held_commit: HeldCommit | None = None
@@ -41,7 +42,7 @@ class MultiTableTransaction:
         if error is not None:
             self._writes.discard()
             return
-        if self._hold is False:
+        if self._hold_ms is None:
             self._results = self._writes.commit()
             return
         hold = self._writes.hold(duration_ms=self._hold_ms)
@@ -101,6 +102,14 @@ class TransactionTable(AbsentMethods, RowWrites):
     @property
     def _target(self) -> DeferredTable:
         return self._deferred
+
+    def _hold(
+        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
+    ) -> HeldCommit:
+        raise InvalidArgumentError(
+            f"The write to {self.name} cannot be held by itself, because it is part of a transaction, which is held as a whole or "
+            f"not at all. Nothing was written. Leave out hold={hold!r}, and begin the transaction with lake.transaction(hold=True)."
+        )
 
     def _begin_merge(self) -> Callable[[], None]:
         return self._deferred.begin()

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster import DeltaTable, InvalidArgumentError, connect
 from cm_delta_dagster.api.peer_names import ALTERER_NAMES, MERGE_NAMES, TABLE_NAMES
-from cm_delta_dagster.api.table.merge_builder import MergeBuilder, merge_condition
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_keys import merge_condition
 from cm_delta_dagster.api.table.table_alterer import TableAlterer
 from cm_delta_dagster.api.table.table_maintenance import DeltaTableMaintenance
 

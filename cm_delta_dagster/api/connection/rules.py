@@ -1,7 +1,7 @@
 """``lake.rules``: commit rules, and held commits."""
 
 from cm_delta_dagster.api.connection.connection_part import ConnectionPart
-from cm_delta_dagster.api.held_commit import HeldCommit
+from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.holds import Hold, WaitsFor
 from cm_delta_dagster.catalog.rules.kinds import checked_action, checked_arguments, rule_kind

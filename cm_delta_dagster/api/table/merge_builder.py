@@ -1,12 +1,15 @@
 """MERGE with clauses in the Python API: ``table.merge(source, on)`` returns a builder."""
 
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-
-from pyspark.sql import Column
+from datetime import timedelta
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.peer_names import MERGE_NAMES
+from cm_delta_dagster.api.table.held_commit import HeldCommit
+from cm_delta_dagster.api.table.write_options import Holds
+from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
@@ -14,8 +17,15 @@ from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, CommitOptions
-from cm_delta_dagster.remedies import MergeOnCondition
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+
+
+class HoldsWrite(typing.Protocol):
+    """What holds the write that ``write`` makes, in place of its commit."""
+
+    def __call__(
+        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
+    ) -> HeldCommit: ...
 
 
 class MergeBuilder(AbsentMethods):
@@ -35,11 +45,13 @@ class MergeBuilder(AbsentMethods):
         change: RowChange,
         options: CommitOptions = DEFAULT_OPTIONS,
         on_execute: Callable[[], None] = lambda: None,
+        hold: HoldsWrite | None = None,
     ) -> None:
         self._table = table
         self._change = change
         self._options = options
         self._on_execute = on_execute
+        self._hold = hold
 
     def when_matched_update(
         self, assignments: Mapping[str, Expression], condition: Condition | None = None
@@ -79,8 +91,17 @@ class MergeBuilder(AbsentMethods):
         """Add columns and nested fields of the source that the table lacks, as far as the clauses use them."""
         return self._changed(replace(self._change, evolves=True))
 
-    def execute(self) -> WriteResult:
+    @typing.overload
+    def execute(self, *, hold: typing.Literal[False] = False) -> WriteResult: ...
+
+    @typing.overload
+    def execute(self, *, hold: Holds) -> HeldCommit: ...
+
+    def execute(self, *, hold: bool | timedelta = False) -> WriteResult | HeldCommit:
         """Carry out the merge in one commit.
+
+        Args:
+            hold: hold the commit, for seven days or this long; the result is a HeldCommit, and readers do not see the rows.
 
         Raises:
             InvalidArgumentError: an expression is not valid, or a clause can never apply.
@@ -89,7 +110,15 @@ class MergeBuilder(AbsentMethods):
             CommitConflictError: a concurrent commit changed rows that the merge read.
         """
         self._on_execute()
-        return merge_rows(self._table, change=self._change, options=self._options)
+
+        def merge(target: WriteTarget) -> WriteResult:
+            return merge_rows(target, change=self._change, options=self._options)
+
+        if hold is False:
+            return merge(self._table)
+        if self._hold is None:
+            raise InvalidArgumentError(f"A merge into {self._table.identifier} cannot be held. Nothing was written.")
+        return self._hold(merge, hold=hold, idempotency=self._options.idempotency)
 
     def _with(
         self,
@@ -102,39 +131,6 @@ class MergeBuilder(AbsentMethods):
         return self._changed(replace(self._change, clauses=(*self._change.clauses, clause)))
 
     def _changed(self, change: RowChange) -> "MergeBuilder":
-        return MergeBuilder(self._table, change=change, options=self._options, on_execute=self._on_execute)
-
-
-_LITERALS = frozenset({"true", "false", "null"})
-"""Words that are conditions by themselves. A key column of such a name is given in a list."""
-
-
-def is_key(text: str) -> bool:
-    """Whether a text names a key column; any other is a condition."""
-    return text.isidentifier() and text.lower() not in _LITERALS
-
-
-def merge_condition(on: object, *, source_alias: str, target_alias: str) -> Expression:
-    """The condition of a merge, from a condition or key columns. Raises InvalidArgumentError for anything else."""
-    if isinstance(on, Column) or (isinstance(on, str) and not is_key(on)):
-        return on
-    keys = (on,) if isinstance(on, str) else on
-    if not isinstance(keys, list | tuple) or not keys or not all(isinstance(key, str) for key in keys):
-        raise InvalidArgumentError(
-            f"A merge takes a condition, as SQL text or Column, or the names of key columns; {on!r} was given."
+        return MergeBuilder(
+            self._table, change=change, options=self._options, on_execute=self._on_execute, hold=self._hold
         )
-    target, source = _quoted(target_alias), _quoted(source_alias)
-    return " AND ".join(f"{target}.{_quoted(key)} = {source}.{_quoted(key)}" for key in keys)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def key_columns(on: object) -> tuple[str, ...]:
-    """The key columns of an upsert. Raises InvalidArgumentError for a Column."""
-    if isinstance(on, Column):
-        raise InvalidArgumentError("An upsert takes the names of key columns, and no condition.").with_remedy(
-            MergeOnCondition()
-        )
-    return (on,) if isinstance(on, str) else tuple(on)  # type: ignore[arg-type]  # The operation checks the names.

@@ -1,12 +1,23 @@
 """Methods that change the rows of one table: of a table of the catalog, or of a table in a transaction over several tables."""
 
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 
 from pyspark.sql import Column, DataFrame
 
 from cm_delta_dagster.api.session import ClientSession
-from cm_delta_dagster.api.table.merge_builder import MergeBuilder, key_columns, merge_condition
+from cm_delta_dagster.api.table.held_commit import HeldCommit
+from cm_delta_dagster.api.table.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table.merge_keys import key_columns, merge_condition
+from cm_delta_dagster.api.table.write_options import (
+    AppendOptions,
+    Holds,
+    OverwriteOptions,
+    RowChangeOptions,
+    UpsertOptions,
+)
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.operations.arguments import one_of
@@ -22,7 +33,11 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
 
 class RowWrites(ABC):
-    """A base of the classes of tables. Each method calls one operation of ``operations``."""
+    """A base of the classes of tables. Each method calls one operation of ``operations``.
+
+    With ``hold`` a write is not committed: the catalog holds it until it is ratified or discarded, and the result is a
+    :class:`~cm_delta_dagster.api.table.held_commit.HeldCommit`. It expires after seven days, or after the timedelta that is given.
+    """
 
     _connection: ClientSession
 
@@ -31,9 +46,29 @@ class RowWrites(ABC):
     def _target(self) -> WriteTarget:
         """What the operations write to."""
 
+    @abstractmethod
+    def _hold(
+        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
+    ) -> HeldCommit:
+        """Hold the write that ``write`` makes."""
+
+    def _perform(
+        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
+    ) -> WriteResult | HeldCommit:
+        """Commit the write that ``write`` makes, or hold it."""
+        return write(self._target) if hold is False else self._hold(write, hold=hold, idempotency=idempotency)
+
     def _begin_merge(self) -> Callable[[], None]:
         """Called when a merge with clauses is begun; the result is called when it is executed."""
         return lambda: None
+
+    @typing.overload
+    def append(
+        self, frame: DataFrame, *, hold: typing.Literal[False] = False, **options: typing.Unpack[AppendOptions]
+    ) -> WriteResult: ...
+
+    @typing.overload
+    def append(self, frame: DataFrame, *, hold: Holds, **options: typing.Unpack[AppendOptions]) -> HeldCommit: ...
 
     def append(
         self,
@@ -43,7 +78,8 @@ class RowWrites(ABC):
         partition_by: str | Sequence[str] | None = None,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
-    ) -> WriteResult:
+        hold: bool | timedelta = False,
+    ) -> WriteResult | HeldCommit:
         """Append the rows of ``frame`` in one commit.
 
         Args:
@@ -51,19 +87,32 @@ class RowWrites(ABC):
             partition_by: the partition columns that the table has, to be checked; an append does not change them.
             idempotency: a value that is committed at most once; a repetition is skipped.
             commit_properties: provenance, recorded in the table history.
+            hold: hold the commit, for seven days or this long; the result is a HeldCommit, and readers do not see the rows.
 
         Raises:
             SchemaMismatchError: the columns do not fit the table.
             InvalidDataError: a row violates a constraint of the table.
-            InvalidArgumentError: the table has other partition columns than ``partition_by``.
+            InvalidArgumentError: the table has other partition columns than ``partition_by``; or there is nothing to hold.
         """
-        return append(
-            self._target,
-            frame=frame,
-            schema_mode=schema_mode,
-            partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
-            options=CommitOptions(idempotency=idempotency, context=commit_properties),
+        return self._perform(
+            lambda target: append(
+                target,
+                frame=frame,
+                schema_mode=schema_mode,
+                partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
+                options=CommitOptions(idempotency=idempotency, context=commit_properties),
+            ),
+            hold=hold,
+            idempotency=idempotency,
         )
+
+    @typing.overload
+    def overwrite(
+        self, frame: DataFrame, *, hold: typing.Literal[False] = False, **options: typing.Unpack[OverwriteOptions]
+    ) -> WriteResult: ...
+
+    @typing.overload
+    def overwrite(self, frame: DataFrame, *, hold: Holds, **options: typing.Unpack[OverwriteOptions]) -> HeldCommit: ...
 
     def overwrite(
         self,
@@ -76,7 +125,8 @@ class RowWrites(ABC):
         partition_by: str | Sequence[str] | None = None,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
-    ) -> WriteResult:
+        hold: bool | timedelta = False,
+    ) -> WriteResult | HeldCommit:
         """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
 
         Args:
@@ -90,15 +140,19 @@ class RowWrites(ABC):
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
             CommitConflictError: a concurrent commit changed the rows that are replaced.
         """
-        return overwrite(
-            self._target,
-            frame=frame,
-            where=where,
-            partitions=partitions,
-            keys=(keys,) if isinstance(keys, str) else tuple(keys),
-            schema_mode=schema_mode,
-            partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
-            options=CommitOptions(idempotency=idempotency, context=commit_properties),
+        return self._perform(
+            lambda target: overwrite(
+                target,
+                frame=frame,
+                where=where,
+                partitions=partitions,
+                keys=(keys,) if isinstance(keys, str) else tuple(keys),
+                schema_mode=schema_mode,
+                partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
+                options=CommitOptions(idempotency=idempotency, context=commit_properties),
+            ),
+            hold=hold,
+            idempotency=idempotency,
         )
 
     def merge(
@@ -125,7 +179,23 @@ class RowWrites(ABC):
             change=change,
             options=CommitOptions(idempotency=idempotency, context=commit_properties),
             on_execute=self._begin_merge(),
+            hold=self._hold,
         )
+
+    @typing.overload
+    def upsert(
+        self,
+        frame: DataFrame,
+        on: str | Sequence[str],
+        *,
+        hold: typing.Literal[False] = False,
+        **options: typing.Unpack[UpsertOptions],
+    ) -> WriteResult: ...
+
+    @typing.overload
+    def upsert(
+        self, frame: DataFrame, on: str | Sequence[str], *, hold: Holds, **options: typing.Unpack[UpsertOptions]
+    ) -> HeldCommit: ...
 
     def upsert(
         self,
@@ -137,7 +207,8 @@ class RowWrites(ABC):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
-    ) -> WriteResult:
+        hold: bool | timedelta = False,
+    ) -> WriteResult | HeldCommit:
         """Update the rows of the table that have the key of a row of ``frame``, and insert the others, in one commit.
 
         Args:
@@ -149,15 +220,27 @@ class RowWrites(ABC):
             InvalidDataError: several rows of ``frame`` have the same key.
             CommitConflictError: a concurrent commit changed the matched rows.
         """
-        return merge(
-            self._target,
-            frame=frame,
-            keys=key_columns(on),
-            mode=one_of(MergeMode, mode, name="mode"),
-            where=where,
-            schema_mode=schema_mode,
-            options=CommitOptions(idempotency=idempotency, context=commit_properties),
+        return self._perform(
+            lambda target: merge(
+                target,
+                frame=frame,
+                keys=key_columns(on),
+                mode=one_of(MergeMode, mode, name="mode"),
+                where=where,
+                schema_mode=schema_mode,
+                options=CommitOptions(idempotency=idempotency, context=commit_properties),
+            ),
+            hold=hold,
+            idempotency=idempotency,
         )
+
+    @typing.overload
+    def delete(
+        self, where: Condition, *, hold: typing.Literal[False] = False, **options: typing.Unpack[RowChangeOptions]
+    ) -> WriteResult: ...
+
+    @typing.overload
+    def delete(self, where: Condition, *, hold: Holds, **options: typing.Unpack[RowChangeOptions]) -> HeldCommit: ...
 
     def delete(
         self,
@@ -165,14 +248,44 @@ class RowWrites(ABC):
         *,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
-    ) -> WriteResult:
-        """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
-        return delete(
-            self._target,
-            spark=self._connection.spark,
-            where=where,
-            options=CommitOptions(idempotency=idempotency, context=commit_properties),
+        hold: bool | timedelta = False,
+    ) -> WriteResult | HeldCommit:
+        """Delete the rows that satisfy ``where``, in one commit, which ``hold`` holds as in :meth:`append`.
+
+        Raises:
+            CommitConflictError: a concurrent commit changed the rows that are deleted.
+            InvalidArgumentError: the condition is not valid, or there is nothing to hold.
+        """
+        return self._perform(
+            lambda target: delete(
+                target,
+                spark=self._connection.spark,
+                where=where,
+                options=CommitOptions(idempotency=idempotency, context=commit_properties),
+            ),
+            hold=hold,
+            idempotency=idempotency,
         )
+
+    @typing.overload
+    def update(
+        self,
+        assignments: Mapping[str, Expression],
+        where: Condition | None = None,
+        *,
+        hold: typing.Literal[False] = False,
+        **options: typing.Unpack[RowChangeOptions],
+    ) -> WriteResult: ...
+
+    @typing.overload
+    def update(
+        self,
+        assignments: Mapping[str, Expression],
+        where: Condition | None = None,
+        *,
+        hold: Holds,
+        **options: typing.Unpack[RowChangeOptions],
+    ) -> HeldCommit: ...
 
     def update(
         self,
@@ -181,7 +294,8 @@ class RowWrites(ABC):
         *,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
-    ) -> WriteResult:
+        hold: bool | timedelta = False,
+    ) -> WriteResult | HeldCommit:
         """Set columns of the rows that satisfy ``where``, or of all rows, in one commit.
 
         Args:
@@ -191,10 +305,14 @@ class RowWrites(ABC):
             InvalidArgumentError: a condition or value is not valid, or the table has no such column.
             CommitConflictError: a concurrent commit changed the rows that are read.
         """
-        return update(
-            self._target,
-            spark=self._connection.spark,
-            assignments=assignments,
-            where=where,
-            options=CommitOptions(idempotency=idempotency, context=commit_properties),
+        return self._perform(
+            lambda target: update(
+                target,
+                spark=self._connection.spark,
+                assignments=assignments,
+                where=where,
+                options=CommitOptions(idempotency=idempotency, context=commit_properties),
+            ),
+            hold=hold,
+            idempotency=idempotency,
         )

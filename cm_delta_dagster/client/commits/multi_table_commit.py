@@ -238,7 +238,7 @@ def check_through_catalog(identifier: object, policy: CommitPolicy) -> None:
 
 def _not_through_catalog(identifier: object) -> CommitRejectedError:
     return CommitRejectedError(
-        f"{identifier} cannot be part of a transaction over several tables: its commits are made by creating their files "
-        "(put-if-absent), or its commit mode is being switched. Nothing was committed. Set its commit mode to staged, inline or "
-        "auto, or write to it outside of the transaction."
+        f"A commit to {identifier} cannot be held, or be part of a transaction over several tables: the commits of the table are "
+        "made by creating their files (put-if-absent), or its commit mode is being switched. Nothing was committed. Set its commit "
+        "mode to staged, inline or auto; or write to it outside of the transaction and without hold."
     )

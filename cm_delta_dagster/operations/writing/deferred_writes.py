@@ -9,18 +9,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold
+from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold, HoldState
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
 from cm_delta_dagster.client.commits.held_commit import is_repeated
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CmDeltaError, IllegalCommitError, InvalidArgumentError, needs_no_files
-from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 
 
@@ -50,7 +51,11 @@ class DeferredWrites:
         self.require_open()
         entry = self._client.registry.load_table(TableIdentifier.of(identifier))
         check_through_catalog(entry.identifier, entry.ratified.commit_policy)
-        return DeferredTable(self, self._client.open(entry))
+        return self.defer(self._client.open(entry))
+
+    def defer(self, table: Table) -> "DeferredTable":
+        """An opened table as the target of a write of this transaction. The write raises as :meth:`table`."""
+        return DeferredTable(self, table)
 
     def commit(self) -> Mapping[str, WriteResult]:
         """Commit all writes, each as the next version of its table. Nothing happens if there are none.
@@ -173,6 +178,51 @@ class DeferredWrites:
     def _discard_files(self) -> None:
         for staged in self._staged.values():
             staged.write.discard()
+
+
+def hold_write(
+    client: DeltaClient,
+    table: Table,
+    write: Callable[[WriteTarget], WriteResult],
+    *,
+    idempotency: Idempotency | None = None,
+    duration_ms: int = HOLD_DURATION_MS,
+) -> Hold:
+    """Hold the one write that ``write`` makes to the table.
+
+    A write with an ``idempotency`` that was held before gives that hold, also after its ratification.
+
+    Raises as ``write`` and :meth:`DeferredWrites.hold`, and
+
+    Raises:
+        InvalidArgumentError: there is nothing to hold: the write changes no row, or was committed before.
+        CommitRejectedError: the commits of the table are made by creating their files. No file was written.
+    """
+    writes = DeferredWrites(client)
+    try:
+        result = write(writes.defer(table))
+    except BaseException:
+        writes.discard()
+        raise
+    hold = writes.hold(duration_ms=duration_ms)
+    return _hold_of_earlier(client, result, table, idempotency) if hold is None else hold
+
+
+def _hold_of_earlier(client: DeltaClient, result: WriteResult, table: Table, idempotency: Idempotency | None) -> Hold:
+    """The hold that an earlier attempt of the write was ratified as. Raises InvalidArgumentError if there is none."""
+    if result.outcome is not WriteOutcome.ALREADY_COMMITTED or idempotency is None:
+        raise InvalidArgumentError(
+            f"The write to {table.identifier} is not held, because it changes nothing: no row of version {result.version} would "
+            "be added, changed or deleted. Nothing was committed. There is nothing to ratify."
+        )
+    app_id, version = idempotency.app_id, idempotency.version
+    hold = client.holds.find_hold(table.table_id, app_id=app_id, app_version=version)
+    if hold is None or hold.state is not HoldState.COMMITTED:
+        raise InvalidArgumentError(
+            f"The write to {table.identifier} is not held, because it was committed before, without a hold: the table has "
+            f"recorded version {version} of {app_id!r}. Nothing was committed now. There is nothing to ratify."
+        )
+    return hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from cm_delta_dagster.api.table.merge_builder import merge_condition
+from cm_delta_dagster.api.table.merge_keys import merge_condition
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Or, Predicate, to_sql

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
-from cm_delta_dagster.api.table.merge_builder import is_key
+from cm_delta_dagster.api.table.merge_keys import is_key
 from cm_delta_dagster.errors import InvalidArgumentError
 
 

@@ -10,7 +10,7 @@ from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.table_changes import TableChanges
 from cm_delta_dagster.api.table.table_scan import TableScan
 from cm_delta_dagster.catalog.durations import milliseconds_of
-from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold, HoldState, WaitsFor
+from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, MAX_HOLD_DURATION_MS, Hold, HoldState, WaitsFor
 from cm_delta_dagster.client.snapshots.table_with_hold import TableWithHold
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
@@ -160,5 +160,16 @@ class HeldCommit:
 
 
 def duration_of(hold: bool | timedelta) -> int:
-    """The milliseconds until a hold expires; True for seven days. Raises InvalidArgumentError."""
-    return milliseconds_of(hold) if isinstance(hold, timedelta) else HOLD_DURATION_MS
+    """The milliseconds until a hold expires; True for seven days.
+
+    Raises:
+        InvalidArgumentError: neither True nor a duration, or not one that a hold may have.
+    """
+    if hold is True:
+        return HOLD_DURATION_MS
+    if not isinstance(hold, timedelta) or not 0 < milliseconds_of(hold) <= MAX_HOLD_DURATION_MS:
+        raise InvalidArgumentError(
+            f"hold is {hold!r}: give True, for seven days, or the time until the hold expires, e.g. timedelta(days=2), at most "
+            "366 days. Nothing was written."
+        )
+    return milliseconds_of(hold)
