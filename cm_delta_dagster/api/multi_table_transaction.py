@@ -51,7 +51,7 @@ class MultiTableTransaction:
     @property
     def transaction_id(self) -> str:
         """The id that the commits of this transaction have, if there are several, as the tag
-        ``delta.multiTableTransaction.transactionId``.
+        ``delta.multiTableTransaction.transactionId``. The ratification of held writes makes a new one.
         """
         return self._writes.transaction_id
 

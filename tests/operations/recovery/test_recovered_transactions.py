@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.recovery.plan import RecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.recovery.warehouse_plan import explain_adoption
+from cm_delta_dagster.operations.tables.ratify_hold import ratify_hold
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from tests.support.actions import add_file
 from tests.support.lake import Lake, broken_storage
@@ -59,6 +60,18 @@ def commit_together(lake: Lake, tables: Sequence[Table], *, unpublished: Sequenc
     lake.store.fails = lambda *_: None
 
 
+def ratify_held(lake: Lake, tables: Sequence[Table], *, unpublished: Table) -> tuple[list[str], list[str]]:
+    """Ratify a hold of both tables; one commit is never published. Its staged files before and after."""
+    parts = [append_to(lake, table) for table in tables]
+    together = MultiTableCommit(parts, coordinator=lake.client.coordinator, settings=lake.client.settings)
+    hold, before = together.hold(duration_ms=1_000_000), staged(lake, unpublished)
+    lake.store.fails = broken_storage("write_if_absent", f"{unpublished.location}/_delta_log/0")
+    ratify_hold(lake.client, hold.hold_id)
+    lake.client.background.close()
+    lake.store.fails = lambda *_: None
+    return before, staged(lake, unpublished)
+
+
 def stage_together(lake: Lake, tables: Sequence[Table]) -> None:
     """Die after the commits are staged."""
 
@@ -98,6 +111,20 @@ def test_a_staged_commit_is_recorded_if_another_one_of_its_transaction_was_publi
     assert versions(lake) == [1, 1]
     again = plan_recovery(lake.client)
     assert again.take_staged == () and all(table.is_sound for table in again.tables)
+
+
+def test_of_a_hold_the_ratified_commits_are_recorded_and_not_those_that_were_held(
+    lake: Lake, tables: list[Table], tmp_path: Path
+) -> None:
+    """Both name the same versions. The ratified ones name each other, and the held ones were never ratified."""
+    back_up(tmp_path)
+    (kept,), both = ratify_held(lake, tables, unpublished=tables[1])
+    restore(lake, tmp_path)
+    (ratified,) = set(both) - {kept}
+    plan = plan_recovery(lake.client)
+    assert plan.take_staged == (ratified,) and "Incomplete" not in lines_of(plan)
+    assert recover(lake.client, plan).num_commits == 2 and versions(lake) == [1, 1]
+    assert all(table.is_sound for table in plan_recovery(lake.client).tables)
 
 
 def test_a_recovery_that_ended_after_one_of_the_tables_is_continued(

@@ -7,10 +7,8 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold, HoldState, WaitsFor
+from cm_delta_dagster.catalog.holds import Hold, HoldState, WaitsFor
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
-from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
@@ -32,8 +30,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
 from cm_delta_dagster.operations.tables.ratify_hold import HOLD_TAG, approve_hold, held_tables, ratify_hold
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
-from cm_delta_dagster.protocol.actions.file_columns import removes_of
-from tests.support.actions import add_file
+from tests.support.holds import change, filled, held, live, previewed
 from tests.support.lake import Lake
 
 INLINE = CommitPolicy(kind=CommitPolicyKind.INLINE)
@@ -43,42 +40,6 @@ INLINE = CommitPolicy(kind=CommitPolicyKind.INLINE)
 def table(lake: Lake) -> Table:
     """A table of three files."""
     return filled(lake, "t")
-
-
-def filled(lake: Lake, name: str) -> Table:
-    table = lake.new_table(name)
-    for file in ("a", "b", "c"):
-        lake.append(table, f"{file}.parquet")
-    return table
-
-
-def change(lake: Lake, table: Table, *removed: str, adds: str | None = None) -> Transaction:
-    snapshot = table.snapshot()
-    transaction = table.start_transaction(snapshot, operation="DELETE" if removed else "WRITE")
-    if removed:
-        is_removed = [path in removed for path in snapshot.files["path"].to_pylist()]
-        transaction.remove_files(removes_of(snapshot.files.filter(is_removed), data_change=True))
-    if adds is not None:
-        lake.put(table, adds)
-        transaction.add_files([add_file(adds, partition_values={"day": "2026-01-01"}, stats='{"numRecords":1}')])
-    return transaction
-
-
-def held(lake: Lake, *changes: tuple[Table, Transaction], duration_ms: int = HOLD_DURATION_MS) -> Hold:
-    parts = [TableCommit(committer=table.committer, transaction=transaction) for table, transaction in changes]
-    together = MultiTableCommit(parts, coordinator=lake.client.coordinator, settings=lake.client.settings)
-    return together.hold(duration_ms=duration_ms)
-
-
-def live(table: Table) -> set[str]:
-    return set(table.snapshot().files["path"].to_pylist())
-
-
-def previewed(lake: Lake, hold: Hold) -> dict[str, set[str]]:
-    return {
-        name: set(opened.latest.files["path"].to_pylist())
-        for name, opened in held_tables(lake.reopened(), hold.hold_id).items()
-    }
 
 
 @pytest.mark.requirements("WAP-1")
