@@ -61,6 +61,16 @@ def rows(table: DeltaTable | HeldCommit) -> list[dict[str, Any]]:
     return sorted(table.scan().to_arrow().to_pylist(), key=str)
 
 
+def by_duckdb(held: HeldCommit) -> list[dict[str, Any]]:
+    """The rows of a hold, also where DuckDB filters and selects."""
+    relation = held.scan().duckdb()
+    names = relation.columns
+    listed = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
+    some = relation.filter("id > 1").select("id").fetchall()
+    assert sorted(some) == sorted((row["id"],) for row in listed if row["id"] > 1)
+    return sorted(listed, key=str)
+
+
 def data_files(lake: Connection, name: str = HELD) -> int:
     root = Path(lake.table(name).location.removeprefix("file://"))
     return sum(1 for path in root.rglob("*") if path.suffix in (".parquet", ".bin") and "_delta_log" not in path.parts)
@@ -77,6 +87,7 @@ def test_every_write_can_be_held(lake: Connection, frame: DataFrame, verb: str) 
     assert isinstance(held, HeldCommit) and held.tables == (HELD,) and held.base_version == {HELD: 0}
     assert rows(table) == before and table.version() == 0
     assert rows(held) == expected != before
+    assert by_duckdb(held) == expected
     assert held.ratify().version == 1 and rows(table) == expected
     operations = [lake.table(name).history(1)[0].commit_info.operation for name in (HELD, PLAIN)]
     assert operations[0] == operations[1]

@@ -39,7 +39,20 @@ def main(root: str) -> None:
         lake.sql("ALTER TABLE main.sales.w ADD COLUMN more int").collect(),
         [list(row) for row in lake.sql("SELECT * FROM main.sales.w ORDER BY id").collect()],
     ]
+    lake.sql("ALTER TABLE main.sales.refunds SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    refunds = lake.table("main.sales.refunds")
+    held = refunds.update({"why": "'early'"}, "id = 1", hold=True)
+    by_id = f"SELECT why FROM main.sales.refunds VERSION AS OF '{held.hold_id}'"
+    hold = {
+        "scan": [list(row) for row in held.scan(where="why = 'early'").to_df().collect()],
+        "sql": [row.why for row in lake.sql(by_id).collect()],
+        "changes": sorted(row._change_type for row in held.changes().to_df().collect()),
+        "seen early": [row.why for row in refunds.to_df().collect()],
+        "ratified": held.ratify().version,
+        "after": [row.why for row in refunds.to_df().collect()],
+    }
     seen = {
+        "held": hold,
         "written": written,
         "connect": is_connect(spark),
         "rows": [list(row) for row in frame.collect()],

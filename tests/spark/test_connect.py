@@ -79,9 +79,10 @@ def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
     assert seen["error"].startswith("StorageError") and "f.parquet" in seen["error"]
 
 
+@pytest.mark.requirements("WAP-1")
 @pytest.mark.slow
 def test_sql_over_tables_of_the_catalog_works_over_connect(tmp_path: Path) -> None:
-    """A frame keeps its rows when the table changes; errors are raised by the call, and no view stays."""
+    """A frame keeps its rows when the table changes; errors are raised by the call, no view stays, and holds are read."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")
     run = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.connect_sql", str(tmp_path)],
@@ -96,6 +97,14 @@ def test_sql_over_tables_of_the_catalog_works_over_connect(tmp_path: Path) -> No
     unknown, column, syntax = seen.pop("errors")
     assert seen == {
         "connect": True,
+        "held": {
+            "scan": [[1, "early"]],
+            "sql": ["early"],
+            "changes": ["update_postimage", "update_preimage"],
+            "seen early": ["late"],
+            "ratified": 2,
+            "after": ["early"],
+        },
         "written": [[1], [1, 1, 0, 0], [0], [], [[1, "late", 2, None], [2, "B", 3, None]]],
         "rows": [[1, "late", "{x}"]],
         "again": [["late"]],
