@@ -28,6 +28,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.holds import HoldState
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql.database.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.client.client import DeltaClient
@@ -36,11 +37,12 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.doctor import Severity, repair_table
 from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.tables.ratify_hold import held_tables, ratify_hold
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.chaos_server import FORKSERVER, ChaosServer, chaos_server
 from tests.faults.chaos_storage import WAREHOUSES, Storage, storage_of
-from tests.faults.chaos_worker import MODES, TABLE, TWIN, Place, digest, notes, pair_rows, row_ids, rows_of, work
+from tests.faults.chaos_worker import HELD, MODES, TABLE, TWIN, Place, digest, notes, pair_rows, row_ids, rows_of, work
 from tests.support.creation import create_table
 
 SWITCHED = "switched"
@@ -173,6 +175,7 @@ def run(
     mode: str = "staged",
     warehouse: str = "local",
     pairs: bool = False,
+    holds: bool = False,
     rules: bool = False,
     over_http: bool = False,
 ) -> Outcome:
@@ -182,6 +185,7 @@ def run(
         mode: the commit mode as in ``cm-delta``, or :data:`SWITCHED`.
         warehouse: ``local``, ``s3``, ``gofakes3``, ``azure`` or ``gcs``.
         pairs: half of the writes go to two tables in one transaction.
+        holds: together with that, half of those are held, and ratified or discarded by any of the writers.
         rules: commit rules change, and commits wait for approvals.
         over_http: the processes use a server of the catalog, which is killed, and whose answers are lost.
     """
@@ -198,6 +202,7 @@ def run(
             str(journals),
             switches=mode == SWITCHED,
             pairs=pairs,
+            holds=holds,
             rules=rules,
             server=storage.server,
             proxy=storage.proxy,
@@ -307,6 +312,9 @@ def _check(place: Place, outcome: Outcome) -> None:
     outcome.counts.update(f"deletions refused by {words[2]}" for words in events.get("delete-refused", []))
     client = place.client()
     try:
+        files = {what: [words[1] for words in lines] for what, lines in events.items()}
+        if place.holds:
+            files = _check_holds(client, outcome, files)
         table = client.table(TABLE)
         publish(table)
         snapshot = table.snapshot()
@@ -315,11 +323,11 @@ def _check(place: Place, outcome: Outcome) -> None:
         live = [path for path in snapshot.files["path"].to_pylist() if path not in missing]
         rows = rows_of(place, table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
-        if place.rules:
-            outcome.check("approved commits, and no others, became versions once", _wrong_approvals(client, table))
+        if place.rules or place.holds:
+            outcome.check("held commits that were ratified, and no others, became versions once", _wrong_holds(client))
         if place.pairs:
             _check_twin(place, client, outcome, rows)
-        check_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in events.items()})
+        check_rows(outcome, rows, files)
         versions = [words[2] for what in ("ack", "delete-ack") for words in events.get(what, [])]
         twice = len(versions) - len(set(versions))
         outcome.check(
@@ -360,17 +368,49 @@ def _check_twin(place: Place, client: DeltaClient, outcome: Outcome, rows: Count
     outcome.check("the doctor finds nothing in the second table", [*findings, *report.failed])
 
 
-def _wrong_approvals(client: DeltaClient, table: Table) -> Iterator[str]:
-    """Yield the requests whose commit is not exactly the version that the request names, or a version without an approval."""
-    last = table.snapshot().version
-    records = table.services.coordinator.commit_records(table.table_id, start=0, end=last)
-    versions: dict[str, list[int]] = {}
-    for record in records:
-        versions.setdefault(record.txn_id, []).append(record.version)
+def _check_holds(
+    client: DeltaClient, outcome: Outcome, files: Mapping[str, Sequence[str]]
+) -> Mapping[str, Sequence[str]]:
+    """Compare the journals with the holds, and ratify those that wait. Returns the files by event, with how the holds ended."""
+    for hold in client.holds.holds():
+        before = held_tables(client, hold.hold_id)
+        expected = {name: set(opened.latest.files["path"].to_pylist()) for name, opened in before.items()}
+        ratify_hold(client, hold.hold_id)
+        after = {name: set(client.table(name).snapshot().files["path"].to_pylist()) for name in before}
+        wrong = [] if after == expected else [f"{hold.hold_id} was ratified as something else than was read"]
+        outcome.check(f"{hold.hold_id} was still waiting, and was ratified as it was read", wrong)
+    states = {hold.tables[0].app_id: hold.state for hold in client.holds.holds(with_closed=True)}
+    known = {
+        "held": (HoldState.COMMITTED, HoldState.DISCARDED),
+        "ratified": (HoldState.COMMITTED,),
+        "discarded": (HoldState.DISCARDED,),
+    }
+    wrong = [
+        f"{path} was {what}, and its hold is {states.get(path)}"
+        for what, permitted in known.items()
+        for path in files.get(what, ())
+        if states.get(path) not in permitted
+    ]
+    outcome.check(f"the {len(states)} holds ended as the journals say", wrong)
+    outcome.counts["holds at the end"] = len(states)
+    ratified = [path for path, state in states.items() if path is not None and state is HoldState.COMMITTED]
+    others = [path for path in files.get("try", ()) if path.startswith(HELD) and path not in ratified]
+    return {**files, "ack": [*files.get("ack", ()), *ratified], "refused": [*files.get("refused", ()), *others]}
+
+
+def _wrong_holds(client: DeltaClient) -> Iterator[str]:
+    """Yield the holds whose commits are not exactly the versions that they name, or that are versions without a ratification."""
+    versions: dict[tuple[str, str], list[int]] = {}
+    for name in client.registry.list_tables():
+        table = client.table(name)
+        records = table.services.coordinator.commit_records(table.table_id, start=0, end=table.snapshot().version)
+        for record in records:
+            versions.setdefault((table.table_id, record.txn_id), []).append(record.version)
     for hold in client.holds.holds(with_closed=True):
-        for held in hold.tables:
-            if versions.get(held.txn_id, []) != ([] if held.version is None else [held.version]):
-                yield f"hold {hold.hold_id} ({hold.state}) became {versions.get(held.txn_id)}"
+        for part in hold.tables:
+            became = versions.get((part.table_id, part.txn_id), [])
+            if became != ([] if part.version is None else [part.version]):
+                yield f"hold {hold.hold_id} ({hold.state}) became {became}"
 
 
 def _wrong_reads(table: Table, reads: list[list[str]]) -> Iterator[str]:
@@ -459,6 +499,7 @@ def main() -> int:
     parser.add_argument("--warehouse", choices=WAREHOUSES, default="local")
     parser.add_argument("--mode", default="staged", help=f"staged, inline, auto:<bytes>, put_if_absent, or {SWITCHED}")
     parser.add_argument("--pairs", action="store_true", help="half of the writes go to two tables in one transaction")
+    parser.add_argument("--holds", action="store_true", help="together with --pairs: half of those are held first")
     parser.add_argument(
         "--http", action="store_true", help="the processes use a server of the catalog, which is killed"
     )
@@ -476,6 +517,7 @@ def main() -> int:
             mode=arguments.mode,
             warehouse=arguments.warehouse,
             pairs=arguments.pairs,
+            holds=arguments.holds,
             over_http=arguments.http,
         )
     print(outcome)

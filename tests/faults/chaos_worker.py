@@ -39,9 +39,9 @@ from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
-from cm_delta_dagster.operations.tables.ratify_hold import approve_hold
+from cm_delta_dagster.operations.tables.ratify_hold import approve_hold, held_tables, ratify_hold
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
@@ -52,6 +52,9 @@ TWIN = "main.chaos.twin"
 """Gets the files whose names begin with :data:`PAIR` together with ``TABLE``."""
 
 PAIR = "pair-"
+HELD = f"{PAIR}held-"
+"""Begins the names of the files of both tables whose commits are held first. Their ``app_id`` is the name of the file."""
+
 ROWS_PER_FILE = 3
 ROLES = ("writer", "reader", "publisher", "maintainer")
 MODES = ("staged", "inline", "auto:2000", "put_if_absent")
@@ -62,6 +65,8 @@ _REARRANGED = "rearranged-"
 _STAGED_SAFETY_MS = 5_000
 _ANY_KEY = "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """The server answers 403 and not 404 without a key, and accepts each key."""
+_HOLD_MS = 60 * 60 * 1000
+"""Longer than a run."""
 _RETENTION_MS = 30 * 60 * 1000
 """Longer than a run, so that no commit takes as long on any machine. VACUUM would delete the new files of a slower writer."""
 
@@ -70,7 +75,8 @@ _RETENTION_MS = 30 * 60 * 1000
 class Place:
     """The locations of a run, and whether the maintainer switches the commit mode.
 
-    With ``pairs`` half of the writes go to two tables in one transaction. With ``rules`` the maintainer sets and removes commit
+    With ``pairs`` half of the writes go to two tables in one transaction; with ``holds`` half of those are held, and the writers
+    ratify and discard them. With ``rules`` the maintainer sets and removes commit
     rules, and approves and rejects commits. ``server`` is the address of the server of an object
     store, ``proxy`` the address under which this package reaches it. With a ``token`` the URL is that of a server of the catalog.
     """
@@ -80,6 +86,7 @@ class Place:
     journals: str
     switches: bool = False
     pairs: bool = False
+    holds: bool = False
     rules: bool = False
     server: str = ""
     proxy: str = ""
@@ -181,6 +188,9 @@ def _put(table: Table, path: str, rows: list[str]) -> AddFile:
 
 
 def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
+    if place.holds and random.random() < 0.3:
+        _decide(client, journal)
+        return
     table = client.table(TABLE)
     snapshot = table.snapshot()
     if random.random() < _DELETES:
@@ -190,7 +200,10 @@ def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> Non
             _delete(table, snapshot, random.choice(written), journal, tag)
             return
     if place.pairs and random.random() < 0.5:
-        _write_pair(client, journal, f"{PAIR}{tag}.parquet")
+        if place.holds and random.random() < 0.5:
+            _hold_pair(client, journal, f"{HELD}{tag}.parquet")
+        else:
+            _write_pair(client, journal, f"{PAIR}{tag}.parquet")
         return
     path = f"{tag}.parquet"
     journal.note("try", path)
@@ -208,17 +221,54 @@ def _write_pair(client: DeltaClient, journal: Journal, path: str) -> None:
     """Append the same rows to both tables, in one transaction."""
     journal.note("try", path)
     with _outcome_of(journal, "", path) as acknowledge:
-        parts = []
-        for name in (TABLE, TWIN):
-            table = client.table(name)
-            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-            transaction.add_files([_put(table, path, row_ids(path))])
-            parts.append(TableCommit(committer=table.committer, transaction=transaction))
-        commit = MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
+        commit = _pair_commit(client, path)
         begun = time.monotonic()
         done = {str(one.snapshot.identifier): one for one in commit.finish(commit.ratify())}[TABLE]
         acknowledge(done.version, done.in_commit_timestamp, done.retries, int((time.monotonic() - begun) * 1000))
         journal.note("pair", path)
+
+
+def _pair_commit(client: DeltaClient, path: str, *, application: str | None = None) -> MultiTableCommit:
+    """The commit of the same rows to both tables, which are written; with the id of an application it happens once."""
+    parts = []
+    for name in (TABLE, TWIN):
+        table = client.table(name)
+        transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+        transaction.add_files([_put(table, path, row_ids(path))])
+        if application is not None:
+            transaction.note_transaction(SetTransaction(app_id=application, version=1))
+        parts.append(TableCommit(committer=table.committer, transaction=transaction))
+    return MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
+
+
+def _hold_pair(client: DeltaClient, journal: Journal, path: str) -> None:
+    """Hold the same rows for both tables. They may not be seen before a ratification, which is noted before it begins."""
+    journal.note("try", path)
+    hold = _pair_commit(client, path, application=path).hold(duration_ms=_HOLD_MS)
+    journal.note("held", path, hold.hold_id)
+
+
+def _decide(client: DeltaClient, journal: Journal) -> None:
+    """Ratify or discard a hold, of whichever writer; others may decide about the same one."""
+    waiting = client.holds.holds()
+    if not waiting:
+        time.sleep(0.02)
+        return
+    hold = random.choice(waiting)
+    path = hold.tables[0].app_id
+    if random.random() < 0.3:
+        client.holds.discard_hold(hold.hold_id, reason="chaos")
+        journal.note("discarded", path, hold.hold_id)
+        return
+    held_tables(client, hold.hold_id)
+    journal.note("ratify-try", path, hold.hold_id)
+    done = ratify_hold(client, hold.hold_id)
+    journal.note("ratified", path, hold.hold_id, *sorted(done.hold.versions.values()))
+
+
+def held_paths(rows: Iterable[str]) -> set[str]:
+    """The files that were held first, of these rows."""
+    return {row.rpartition("#")[0] for row in rows if row.startswith(HELD)}
 
 
 def pair_rows(rows: Counter[str]) -> Counter[str]:
@@ -271,7 +321,7 @@ def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None
     if place.pairs and random.random() < 0.5:
         _read_pair(client, place, journal)
         return
-    acknowledged, deleted = _noted(place, "ack"), _noted(place, "delete-ack")
+    acknowledged, deleted = _noted(place, "ack", "ratified"), _noted(place, "delete-ack")
     with_memory = random.random() < 0.5
     reader = client if with_memory else place.client()
     try:
@@ -284,6 +334,8 @@ def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None
         for row, times in due.items():
             if rows[row] != times:
                 journal.note("loss", row, rows[row], "at", snapshot.version, "memory" if with_memory else "fresh")
+        for path in held_paths(rows) - _noted(place, "ratify-try"):
+            journal.note("loss", "visible before its ratification", path, "at", snapshot.version)
         journal.note("read", snapshot.version, digest(snapshot), len(rows))
     finally:
         if not with_memory:

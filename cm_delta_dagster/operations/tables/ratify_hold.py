@@ -143,7 +143,14 @@ def held_tables(client: DeltaClient, hold_id: str) -> Mapping[str, TableWithHold
             raise closed_error(proposal.hold)
         table = client.open(client.registry.load_table_by_id(proposal.table_id))
         transaction = held_transaction(table, proposal, committing=False)
-        latest, own = table.committer.preview(transaction)
+        try:
+            latest, own = table.committer.preview(transaction)
+        except CommitConflictError:
+            # The commit of a concurrent ratification conflicts with this one.
+            now = _hold(client, hold_id)
+            if now.state is not HoldState.PENDING:
+                raise closed_error(now) from None
+            raise
         tables[str(table.identifier)] = TableWithHold(table=table, latest=latest, own=own)
     return tables
 

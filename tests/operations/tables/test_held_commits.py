@@ -93,6 +93,27 @@ def test_holds_of_several_tables_are_ratified_or_discarded_as_one(lake: Lake, ta
     assert (table.snapshot().version, other.snapshot().version) == (5, 4)
 
 
+@pytest.mark.requirements("WAP-1")
+@pytest.mark.parametrize("removed", [(), ("a.parquet",)])
+def test_a_hold_that_is_ratified_while_it_is_opened_is_not_read_on_top_of_itself(
+    lake: Lake, table: Table, removed: tuple[str, ...]
+) -> None:
+    hold = held(lake, (table, change(lake, table, *removed, adds="new.parquet")))
+    other = lake.reopened()
+    ratified: list[int] = []
+
+    def ratify_meanwhile(method: str, answer: Any) -> Any:
+        if method == "held_proposals" and not ratified:
+            ratified.append(0)
+            ratified[0] = ratify_hold(other, hold.hold_id).version
+        return answer
+
+    lake.catalog.changes = ratify_meanwhile
+    with pytest.raises(HoldClosedError, match="was ratified"):
+        held_tables(lake.client, hold.hold_id)
+    assert ratified == [4] and table.snapshot().version == 4
+
+
 @pytest.mark.requirements("WAP-2")
 def test_a_conflict_in_one_table_commits_nothing_and_closes_the_hold(lake: Lake, table: Table) -> None:
     other = filled(lake, "other")
