@@ -52,6 +52,21 @@ class ReadTogether:
 
 
 @dataclass(frozen=True)
+class Decided:
+    """How a hold ended for a member that decided about it, or read it.
+
+    Attributes:
+        versions: by table id, the version and the txn id of the commit; empty for a hold that was not ratified.
+        rows: that the hold adds to each of its tables.
+        is_final: whether the hold cannot be ratified any more, if it was not.
+    """
+
+    versions: tuple[tuple[str, int, str], ...]
+    rows: frozenset[str]
+    is_final: bool
+
+
+@dataclass(frozen=True)
 class Read:
     """Snapshots that a reader was given: version, live paths, commit time; and versions with txn ids of the feed, if asked."""
 
@@ -271,6 +286,12 @@ def check_end(model: Model, node: Node, *, rows: frozenset[str]) -> int:
     if isinstance(result, Read):
         _check_read(model, node, result)
         return len(result.snapshots)
+    if isinstance(result, Decided):
+        for table_id, version, txn_id in result.versions:
+            model.table(table_id).check_acknowledged(version, txn_id, result.rows)
+        for _, table in model.tables if result.is_final and not result.versions else ():
+            table.check_absent(result.rows)
+        return len(result.versions)
     if isinstance(result, Published):
         real = model.table(result.table_id).published
         require(result.published_version <= real, f"{result.published_version} reported as published, {real} is")
