@@ -3,6 +3,7 @@
 from cm_delta_dagster.orchestration.assets.change_inputs import report_changes_read
 from cm_delta_dagster.orchestration.assets.definition_metadata import definition_metadata
 from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDeltaIOManager
+from cm_delta_dagster.orchestration.audit.audited import audited
 from cm_delta_dagster.orchestration.automation.automation import (
     data_version_sensor,
     on_new_data_version,
@@ -49,6 +50,7 @@ __all__ = [
     "TableCheck",
     "TableMaintenance",
     "WriteMode",
+    "audited",
     "build_maintenance_jobs",
     "build_maintenance_schedules",
     "build_maintenance_sweep",

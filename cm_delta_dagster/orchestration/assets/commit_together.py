@@ -2,11 +2,11 @@
 
 Dagster hands the outputs of a step to the IO manager one by one. The rows of each output are written at once, and no reader sees
 them. The last output commits all of them, as one transaction over several tables. If the step fails before, nothing is committed
-and the data files are deleted.
+and the data files are deleted. An audit commits the outputs of its step in its own way, also a single one.
 """
 
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,7 @@ import dagster as dg
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
-from cm_delta_dagster.operations.writing.write_result import WriteOutcome
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
 from cm_delta_dagster.orchestration.assets.output_events import WrittenOutput, withhold_materialization
 from cm_delta_dagster.orchestration.metadata import metadata as facts
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
@@ -38,15 +38,34 @@ class OutputDefinition(typing.Protocol):
     def io_manager_key(self) -> str: ...
 
 
+class CommitOutputs(typing.Protocol):
+    """Commits the outputs of a step when the last of them is written."""
+
+    def __call__(
+        self, client: DeltaClient, writes: DeferredWrites, outputs: Sequence[WrittenOutput]
+    ) -> Mapping[str, WriteResult] | None:
+        """The results by ``catalog.schema.table``; None if nothing was committed, and nothing is to be reported."""
+        ...
+
+
+def _commit_all(
+    client: DeltaClient, writes: DeferredWrites, outputs: Sequence[WrittenOutput]
+) -> Mapping[str, WriteResult]:
+    return writes.commit()
+
+
 class OutputGroup:
     """The outputs of one attempt of a step that are committed together.
 
     Args:
-        names: names of the outputs, at least two.
+        names: names of the outputs.
+        commit: makes the commit.
     """
 
-    def __init__(self, client: DeltaClient, names: frozenset[str]) -> None:
+    def __init__(self, client: DeltaClient, names: frozenset[str], commit: CommitOutputs = _commit_all) -> None:
         self.writes = DeferredWrites(client)
+        self._client = client
+        self._commit = commit
         self._missing = set(names)
         self._written: list[WrittenOutput] = []
 
@@ -54,7 +73,7 @@ class OutputGroup:
         """Add the output of that name, None if it has nothing to write. The last one commits all.
 
         Returns:
-            The outputs with the results of their commits; empty if further outputs are expected.
+            The outputs with the results of their commits; empty if further outputs are expected, or if nothing was committed.
 
         Raises:
             CmDeltaError: see :meth:`DeferredWrites.commit`.
@@ -66,7 +85,11 @@ class OutputGroup:
             if output is not None:
                 _report_staged(output, self.writes.transaction_id)
             return ()
-        results = self.writes.commit()
+        results = self._commit(self._client, self.writes, tuple(self._written))
+        if results is None:
+            for withheld in self._written:
+                withhold_materialization(withheld.context)
+            return ()
         return tuple(_committed(output, results) for output in self._written)
 
 
@@ -75,6 +98,17 @@ class OutputGroups:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], tuple[int, OutputGroup]] = {}
+        self._audits: dict[tuple[str, str], CommitOutputs] = {}
+
+    @contextmanager
+    def committing(self, step: Any, commit: CommitOutputs) -> Iterator[None]:
+        """Have ``commit`` make the commit of all outputs of the step that are handled within the block."""
+        key = (step.run_id, step.step.key)
+        self._audits[key] = commit
+        try:
+            yield
+        finally:
+            self._audits.pop(key, None)
 
     def group_of(
         self, client: DeltaClient, context: dg.OutputContext, contract: WriteContract, step: Any
@@ -84,15 +118,21 @@ class OutputGroups:
         Raises:
             InvalidArgumentError: the outputs of the step cannot be committed together.
         """
-        if not contract.commit_together or step is None:
+        if step is None:
             return None
         key, attempt = (context.run_id, context.step_key), step.previous_attempt_count
+        audit = self._audits.get(key)
+        if not contract.commit_together and audit is None:
+            return None
         if key in self._open:
             of_attempt, group = self._open[key]
             if of_attempt == attempt:
                 return group
             group.writes.discard()
-        group = OutputGroup(client, _names_in_group(step))
+        if audit is None:
+            group = OutputGroup(client, _names_in_group(step))
+        else:
+            group = OutputGroup(client, _names_of_assets(step), audit)
         self._open[key] = (attempt, group)
         return group
 
@@ -110,6 +150,11 @@ class OutputGroups:
         for _, group in self._open.values():
             group.writes.discard()
         self._open.clear()
+
+
+def _names_of_assets(step: Any) -> frozenset[str]:
+    """Names of the outputs of the step that belong to assets."""
+    return frozenset(output.name for output in step.step.step_outputs if output.properties.asset_key is not None)
 
 
 def _names_in_group(step: Any) -> frozenset[str]:

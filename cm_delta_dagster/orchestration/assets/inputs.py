@@ -11,11 +11,12 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.change_query import ChangeFiles, ChangeScan
-from cm_delta_dagster.operations.reading.read import plan_read
+from cm_delta_dagster.operations.reading.read import ReadPlan, plan_read
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches
@@ -26,7 +27,13 @@ from cm_delta_dagster.orchestration.assets.mapped_inputs import mapped_rows
 from cm_delta_dagster.orchestration.assets.missing_partitions import check_partitions
 from cm_delta_dagster.orchestration.assets.run_writes import RunWrites
 from cm_delta_dagster.orchestration.metadata import metadata as facts
-from cm_delta_dagster.orchestration.metadata.frame_types import FrameType, frame_type, from_batches, without_none
+from cm_delta_dagster.orchestration.metadata.frame_types import (
+    DtypeBackend,
+    FrameType,
+    frame_type,
+    from_batches,
+    without_none,
+)
 from cm_delta_dagster.orchestration.metadata.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.metadata.write_contract import ReadContract
 from cm_delta_dagster.orchestration.runs.runs import pin_version, pinned_version
@@ -34,6 +41,19 @@ from cm_delta_dagster.orchestration.runs.versions_read import TableVersion, reco
 from cm_delta_dagster.protocol.changes.change_data_feed import change_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadableState:
+    """A state of a table that need not be a version, and the table that it belongs to."""
+
+    table: ReadableTable
+    snapshot: Snapshot
+
+    @property
+    def store(self) -> Store:
+        return self.table.store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,15 +121,7 @@ class TableInput:
         scan = SnapshotScan(snapshot=snapshot, store=self.table.store, columns=contract.columns, where=self._where())
         plan = plan_read(scan)
         self._report({facts.FILES_READ: plan.files_read, facts.FILES_TOTAL: plan.files_total})
-        if self.frame_type is FrameType.SPARK:
-            return plan.frame(self.session())
-        if self.frame_type is FrameType.POLARS_LAZY:
-            return scan_polars(scan)
-        return from_batches(
-            read_batches(scan),
-            self.frame_type,
-            dtype_backend=contract.dtype_backend,
-        )
+        return rows_of(scan, plan, self.frame_type, session=self.session, dtype_backend=contract.dtype_backend)
 
     def changes(self, client: DeltaClient, consumer: Consumer | None) -> Any:
         """The changes that the asset of this step has not read.
@@ -214,6 +226,30 @@ class TableInput:
             text = f"Read by {reader}." if reader else None
             observation = dg.AssetObservation(context.asset_key, description=text, metadata=entries)
             dg.DagsterEvent.asset_observation(self.step, observation)
+
+
+def rows_of(
+    scan: SnapshotScan,
+    plan: ReadPlan,
+    kind: FrameType,
+    *,
+    session: Callable[[], Any],
+    dtype_backend: DtypeBackend | None,
+) -> Any:
+    """The rows of a scan in the type of an annotation.
+
+    Args:
+        plan: of the scan; ``session``: returns the Spark session, and is called only for Spark's type.
+    """
+    match kind:
+        case FrameType.SNAPSHOT:
+            return scan.snapshot
+        case FrameType.SPARK:
+            return plan.frame(session())
+        case FrameType.POLARS_LAZY:
+            return scan_polars(scan)
+        case _:
+            return from_batches(read_batches(scan), kind, dtype_backend=dtype_backend)
 
 
 def step_of(context: dg.InputContext | dg.OutputContext) -> Any:

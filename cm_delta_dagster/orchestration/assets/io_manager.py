@@ -7,7 +7,7 @@ output as one commit, and ``runs`` makes writes idempotent and pins versions.
 import time
 import typing
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_together
+from cm_delta_dagster.operations.reading.read import plan_read
+from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.orchestration.assets.change_inputs import (
     Consumer,
@@ -29,15 +31,22 @@ from cm_delta_dagster.orchestration.assets.change_inputs import (
     reads_of,
 )
 from cm_delta_dagster.orchestration.assets.column_lineage import column_lineage, remember_input
-from cm_delta_dagster.orchestration.assets.commit_together import OutputGroups
-from cm_delta_dagster.orchestration.assets.inputs import TableInput, allows_none, never_written, step_of
+from cm_delta_dagster.orchestration.assets.commit_together import CommitOutputs, OutputGroups
+from cm_delta_dagster.orchestration.assets.inputs import (
+    ReadableState,
+    TableInput,
+    allows_none,
+    never_written,
+    rows_of,
+    step_of,
+)
 from cm_delta_dagster.orchestration.assets.mapped_inputs import is_mapped
 from cm_delta_dagster.orchestration.assets.output import OutputWrite, write_output
 from cm_delta_dagster.orchestration.assets.output_events import WrittenOutput, observe_instead, partitions_of, report
 from cm_delta_dagster.orchestration.assets.output_rows import spark_frame
 from cm_delta_dagster.orchestration.assets.run_writes import RunWrites
 from cm_delta_dagster.orchestration.metadata import metadata as facts
-from cm_delta_dagster.orchestration.metadata.frame_types import DtypeBackend
+from cm_delta_dagster.orchestration.metadata.frame_types import DtypeBackend, FrameType
 from cm_delta_dagster.orchestration.metadata.metadata_keys import (
     DEFAULT_READ_KEYS,
     WRITE_KEYS,
@@ -64,6 +73,7 @@ from cm_delta_dagster.orchestration.runs.runs import (
     raise_pinned_version,
     run_tags,
 )
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.spark.session.session import running_session
 
 _FIELD_HINTS: Mapping[str, str] = {
@@ -196,6 +206,24 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if self.column_lineage:
             remember_input(context, table_input.step, loaded)
         return loaded
+
+    def load_state(
+        self,
+        state: ReadableState,
+        kind: FrameType,
+        *,
+        asset_key: dg.AssetKey,
+        metadata: Mapping[str, Any],
+        where: Predicate | None = None,
+    ) -> Any:
+        """The rows of a state of an asset's table, as an input without metadata gets those of a version."""
+        contract = parse_read_contract(upstream=metadata, own={}, asset_path=asset_key.path, names=self._names)
+        scan = SnapshotScan(snapshot=state.snapshot, store=state.store, columns=contract.columns, where=where)
+        return rows_of(scan, plan_read(scan), kind, session=self._session, dtype_backend=self.dtype_backend)
+
+    def committing(self, step: Any, commit: CommitOutputs) -> AbstractContextManager[None]:
+        """Have ``commit`` make the commit of all outputs of the step that are handled within the block."""
+        return self._groups.committing(step, commit)
 
     def _pin_inputs(self, context: dg.InputContext, contract: ReadContract, table: Table) -> None:
         """Pin the tables of all inputs of the step at one moment: a commit over several tables is seen in all or in none."""

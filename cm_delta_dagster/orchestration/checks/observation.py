@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import VersionNotFoundError
@@ -38,6 +39,8 @@ class ObservedTable:
     """One table at one moment.
 
     Attributes:
+        state: a held state of the table, which ``snapshot`` is then; None for the latest version.
+        written: partitions that are not materialized yet, and that the state has.
         accepts_schema: the run asks to accept the schema as it is.
     """
 
@@ -45,12 +48,18 @@ class ObservedTable:
     table: Table
     settings: CheckSettings
     instance: dg.DagsterInstance
+    state: ReadableTable | None = None
+    written: frozenset[str] = frozenset()
     accepts_schema: bool = False
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        """The latest version."""
-        return self.table.snapshot()
+        """The latest version, or the held state."""
+        return self._readable.snapshot()
+
+    @property
+    def _readable(self) -> ReadableTable:
+        return self.state or self.table
 
     @cached_property
     def log(self) -> tuple[ObjectStatus, ...]:
@@ -79,7 +88,7 @@ class ObservedTable:
         if self.snapshot.data_version <= 0:
             return None
         try:
-            return self.table.snapshot(version=self.snapshot.data_version - 1).num_rows
+            return self._readable.snapshot(version=self.snapshot.data_version - 1).num_rows
         except VersionNotFoundError:
             return None
 
@@ -87,6 +96,6 @@ class ObservedTable:
         """The newest materialized partitions of the asset, in the order of the definition."""
         if self.asset.partitions is None:
             return ()
-        done = self.instance.get_materialized_partitions(self.asset.key)
+        done = self.instance.get_materialized_partitions(self.asset.key) | self.written
         keys = self.asset.partitions.get_partition_keys(dynamic_partitions_store=self.instance)
         return tuple(key for key in keys if key in done)[-MAX_CHECKED_PARTITIONS:]

@@ -1,12 +1,14 @@
 """Asset checks for Dagster: one op for all checks of an asset, which opens the table once."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import dagster as dg
 
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.orchestration.checks.evaluation import Outcome, evaluate
@@ -78,7 +80,7 @@ def table_checks(
         raise InvalidArgumentError("No check is chosen. Give at least one, or None for the default checks.")
     names = NamingDefaults(catalog=default_catalog, schema=default_schema)
     return [
-        _CheckedTable(
+        TableChecks(
             asset=checked,
             name=table_name,
             op="table" if checks is None else chosen[0].value,
@@ -129,7 +131,7 @@ def _checked_assets(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CheckedTable:
+class TableChecks:
     """The table of one asset with its checks.
 
     Attributes:
@@ -159,6 +161,7 @@ class _CheckedTable:
         def run_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
             yield from self.results(context)
 
+        _CHECKED[run_checks.op] = self
         return run_checks
 
     def _specs(self) -> list[dg.AssetCheckSpec]:
@@ -173,16 +176,29 @@ class _CheckedTable:
             for check in self.checks
         ]
 
-    def results(self, context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        """Run the selected checks. An error of one of them is its result."""
+    def results(
+        self,
+        context: dg.AssetCheckExecutionContext,
+        *,
+        state: ReadableTable | None = None,
+        written: Collection[str] = (),
+    ) -> Iterator[dg.AssetCheckResult]:
+        """Run the selected checks. An error of one of them is its result.
+
+        Args:
+            state: what they read; None for the table as its readers see it.
+            written: partitions that are not materialized yet, and that ``state`` has.
+        """
         selected_names = {key.name for key in context.selected_asset_check_keys}
         selected = [check for check in self.checks if check.value in selected_names]
         try:
             seen = ObservedTable(
                 asset=self.asset,
                 table=getattr(context.resources, self.catalog).client.table(self.name),
+                state=state,
                 settings=self.settings,
                 instance=context.instance,
+                written=frozenset(written),
                 accepts_schema=context.run.tags.get(ACCEPT_SCHEMA_TAG, "").lower() == "true",
             )
         except TableNotFoundError:
@@ -200,6 +216,15 @@ class _CheckedTable:
                 outcome = Outcome(passed=False, is_error=True, text=text, metadata=entries)
             context.log.info("%s of %s: %s", check.value, self.name, outcome.text)
             yield _result(self.asset, check, outcome)
+
+
+_CHECKED: MutableMapping[dg.OpDefinition, TableChecks] = WeakKeyDictionary()
+"""The ops of this module."""
+
+
+def table_checks_of(definition: dg.AssetChecksDefinition) -> TableChecks | None:
+    """What :func:`table_checks` made the definition of; None for another one."""
+    return _CHECKED.get(definition.op)
 
 
 def _result(asset: CheckedAsset, check: TableCheck, outcome: Outcome) -> dg.AssetCheckResult:

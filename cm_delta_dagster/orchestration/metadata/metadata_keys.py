@@ -30,6 +30,7 @@ WRITE_KEYS = frozenset(
         "merge_clauses",
         "on_conflict",
         "commit_together",
+        "audit",
         "cluster_by",
         "constraints",
         "generated",
@@ -67,6 +68,7 @@ REPORTED_KEYS = frozenset(
         "files_total",
         "changes_read",
         "versions_read",
+        "audited_by",
     }
 )
 """Keys after ``cm_delta/`` that this package adds to events; own_entries ignores them."""

@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration
 from cm_delta_dagster.operations.writing.merge import MergeMode
+from cm_delta_dagster.orchestration.metadata.audit_mode import AuditMode
 from cm_delta_dagster.orchestration.metadata.frame_types import DtypeBackend
 from cm_delta_dagster.orchestration.metadata.merge_clauses import (
     MergeClause,
@@ -81,6 +82,7 @@ class WriteContract:
             write creates the table.
         named_after: parts of the asset key that determine the table's name; empty if the metadata names the table.
         commit_together: whether the output is committed together with the others of its step that say so.
+        audit: what an audit of the output does about rows of other writers.
         declaration: what the owner declares of the table; the write brings the table in line with it.
     """
 
@@ -96,6 +98,7 @@ class WriteContract:
     named_after: tuple[str, ...] = ()
     on_conflict: OnConflict = OnConflict.FAIL
     commit_together: bool = False
+    audit: AuditMode = AuditMode.RECHECK
     declaration: TableDeclaration = field(default_factory=TableDeclaration)
 
     @property
@@ -195,6 +198,7 @@ def parse_write_contract(
         partition_by=None if "partition_by" not in entries else column_names(entries["partition_by"], "partition_by"),
         on_conflict=choice(entries.get("on_conflict", OnConflict.FAIL.value), OnConflict, "on_conflict"),
         commit_together=switch(entries.get("commit_together"), "commit_together"),
+        audit=choice(entries.get("audit", AuditMode.RECHECK.value), AuditMode, "audit"),
         declaration=parse_declaration(entries),
     )
     _check_combinations(contract, entries, partitioned=partitioned)
