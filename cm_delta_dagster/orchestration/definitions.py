@@ -21,6 +21,7 @@ from cm_delta_dagster.orchestration.automation.automation import (
     data_version_sensor,
 )
 from cm_delta_dagster.orchestration.automation.unread_changes import holds_unread_changes
+from cm_delta_dagster.orchestration.metadata.audit_mode import AUDITED_BY
 from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.metadata.partitions import check_partition_expr
 from cm_delta_dagster.orchestration.metadata.write_contract import (
@@ -83,6 +84,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     problems += _shared_without_consent(stored)
     problems += _replaced_by_siblings(stored)
     problems += _wrong_groups(stored)
+    problems += _wrong_audits(defs, stored)
     problems += _wrong_inputs(defs, managers, stored)
     defs = _with_data_version_sensor(defs, problems)
     if problems:
@@ -228,6 +230,29 @@ def _same_rows(first: _StoredAsset, second: _StoredAsset) -> bool:
     if contract.identifier != other.identifier or not contract.replaced_conditions & other.replaced_conditions:
         return False
     return first.spec.partitions_def == second.spec.partitions_def and contract.partition_expr == other.partition_expr
+
+
+def _wrong_audits(defs: dg.Definitions, stored: list[_StoredAsset]) -> Iterator[str]:
+    """Audited assets whose table shows rows that were not checked, or whose blocking checks run when readers see the rows."""
+    audited = {asset.spec.key: asset for asset in stored if AUDITED_BY in asset.spec.metadata}
+    for definition in defs.asset_checks or ():
+        separate = (spec for spec in definition.check_specs if spec.blocking and spec.asset_key in audited)
+        yield from map(registered_as_step, separate)
+    for asset, other in itertools.permutations(stored, 2):
+        if asset.spec.key in audited and asset.contract.identifier == other.contract.identifier:
+            yield (
+                f"Asset {asset.spec.key.to_user_string()} is audited, and {other.spec.key.to_user_string()} writes to the same "
+                f"table, {asset.contract.identifier}, so that readers see rows that its checks have not read. Give each a table "
+                "of its own."
+            )
+
+
+def registered_as_step(spec: dg.AssetCheckSpec) -> str:
+    """What is wrong with a blocking check of an audited asset that is not a part of the audit."""
+    return (
+        f"The check {spec.name} of {spec.asset_key.to_user_string()} is blocking and is a step of its own, and the asset is "
+        "audited: the check would run when readers see the rows already. Add it to the checks of the audit, or let it not block."
+    )
 
 
 def _wrong_groups(stored: list[_StoredAsset]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.catalog.rest.server_connection import TOKEN_VARIABLE
-from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource, audited
 
 ROOT = "CM_DELTA_TEST_ROOT"
 SERVER = "CM_DELTA_TEST_SERVER"
@@ -93,6 +93,24 @@ def killed_step() -> dg.JobDefinition:
         return spark.spark_session.range(1)
 
     return job_of(t, manager=DiesAfterItsFirstCommit)
+
+
+def killed_check() -> dg.JobDefinition:
+    """The process that appends to ``t`` dies in the check of its audit, once."""
+
+    @dg.asset(metadata={"mode": "append"})
+    def t(context: dg.AssetExecutionContext, spark: SparkResource) -> DataFrame:
+        return spark.spark_session.createDataFrame([(context.run_id,)], "run string")
+
+    @dg.asset_check(asset=t, blocking=True)
+    def survives(t: pa.Table) -> dg.AssetCheckResult:
+        once = root() / "killed"
+        if not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return dg.AssetCheckResult(passed=True, metadata={"runs": t["run"].to_pylist()})
+
+    return job_of(audited(t, checks=[survives]), manager=CatalogManagedDeltaIOManager)
 
 
 def mapped_steps() -> dg.JobDefinition:

@@ -86,6 +86,30 @@ def test_a_step_killed_between_commit_and_event_writes_once_when_resumed(
     assert record.asset_materialization.metadata["cm_delta/outcome"].value == "already_committed"
 
 
+@pytest.mark.requirements("WAP-7")
+def test_a_step_killed_between_hold_and_ratification_continues_its_hold_when_resumed(
+    stored_instance: dg.DagsterInstance, tmp_path: Path, spark: SparkSession
+) -> None:
+    job = dg.reconstructable(process_jobs.killed_check)
+    with dg.execute_job(job, instance=stored_instance) as died:
+        assert not died.success
+        failed = died.run_id
+    assert table_rows(tmp_path, "main.default.t") == []
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse") as lake:
+        (left,) = lake.rules.held()
+    again = dg.ReexecutionOptions.from_failure(failed, stored_instance)
+    with dg.execute_job(job, instance=stored_instance, reexecution_options=again) as result:
+        assert result.success
+        (evaluation,) = result.get_asset_check_evaluations()
+    assert table_rows(tmp_path, "main.default.t") == [(failed,)]
+    assert evaluation.metadata["runs"].value == [failed]
+    assert evaluation.metadata["cm_delta/hold_id"].value == left.hold_id
+    (record,) = stored_instance.fetch_materializations(dg.AssetKey("t"), limit=10).records
+    assert record.asset_materialization.metadata["cm_delta/output_rows"].value == 1
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse") as lake:
+        assert lake.rules.hold(left.hold_id).state == "committed" and lake.rules.held() == ()
+
+
 def worker(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", f"tests.orchestration.{module}", *arguments]
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -51,9 +51,9 @@ class AuditCheck:
             InvalidArgumentError: they cannot run within the step of the assets ``audited``.
         """
         table = table_checks_of(definition)
-        check = cls(definition=definition, table=table, inputs=() if table else tuple(_inputs(definition, audited)))
+        check = cls(definition=definition, table=table, inputs=())
         check._require_one_step(audited)
-        return check
+        return check if table else replace(check, inputs=tuple(_inputs(definition, audited)))
 
     @property
     def specs(self) -> tuple[dg.AssetCheckSpec, ...]:
@@ -82,7 +82,7 @@ class AuditCheck:
                     f"the check {spec.name} has additional_ins or additional_deps, which the step of the audited asset does not "
                     "wait for. Make the check a step of its own, or have the asset read what it needs"
                 )
-        if op.config_schema.as_field().config_type.kind.value != "ANY":
+        if _has_configuration(op):
             raise refused(
                 f"the check {name} has a configuration, and that of the step is the asset's. Take the values from a resource"
             )
@@ -94,11 +94,6 @@ class AuditCheck:
                         f"the check {kind.value} does not look at the rows to be published. Register it as a step of its own; "
                         f"of table_checks, an audit takes {readable}"
                     )
-        elif not self.inputs:
-            raise refused(
-                f"the check {name} has no parameter for the rows of the asset, so it would read what readers see already. Add one "
-                "with an annotation, such as orders: pyarrow.Table"
-            )
 
     def run(
         self, context: dg.AssetCheckExecutionContext, states: "States", *, load: Callable[["HeldInput"], Any]
@@ -154,7 +149,12 @@ class States:
 
 
 def _inputs(definition: dg.AssetChecksDefinition, audited: frozenset[dg.AssetKey]) -> Iterator[HeldInput]:
-    """The inputs with rows. Raises InvalidArgumentError for one that an audit cannot load."""
+    """The inputs with rows, at least one. Raises InvalidArgumentError also for one that an audit cannot load."""
+    if all(entry.dagster_type.is_nothing for entry in definition.op.input_defs):
+        raise refused(
+            f"the check {definition.op.name} has no parameter for the rows of the asset, so it would read what readers see "
+            "already. Add one with an annotation, such as orders: pyarrow.Table"
+        )
     for name, key in definition.node_keys_by_input_name.items():
         kind = definition.op.input_def_named(name).dagster_type
         if kind.is_nothing:
@@ -172,6 +172,11 @@ def _inputs(definition: dg.AssetChecksDefinition, audited: frozenset[dg.AssetKey
                 f"Annotate it with one of {', '.join(FrameType)}"
             )
         yield HeldInput(name=name, asset_key=key, kind=annotated)
+
+
+def _has_configuration(op: dg.OpDefinition) -> bool:
+    config_type: Any = op.config_schema.as_field().config_type
+    return bool(getattr(config_type, "fields", None)) or config_type.kind.value not in ("ANY", "STRICT_SHAPE")
 
 
 def refused(why: str) -> InvalidArgumentError:

@@ -15,6 +15,7 @@ from cm_delta_dagster.orchestration.assets.change_inputs import io_manager_of
 from cm_delta_dagster.orchestration.assets.commit_together import check_group
 from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.audit.audit_check import AuditCheck, refused
+from cm_delta_dagster.orchestration.audit.run_guard import refuse_visible_rows
 from cm_delta_dagster.orchestration.audit.step_audit import StepAudit
 from cm_delta_dagster.orchestration.metadata.audit_mode import AUDITED_BY
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
@@ -69,7 +70,7 @@ def _flat(
     if isinstance(checks, dg.AssetChecksDefinition):
         checks = [checks]
     for check in checks:
-        for definition in [check] if isinstance(check, dg.AssetChecksDefinition) else check:
+        for definition in check if isinstance(check, list | tuple) else [check]:
             if not isinstance(definition, dg.AssetChecksDefinition):
                 raise refused(f"{definition!r} is no check. Give functions with @dg.asset_check, or table_checks(...)")
             yield definition
@@ -137,6 +138,7 @@ def _audited_op(
     def compute(context: Any, inputs: Mapping[str, Any]) -> Iterator[Any]:
         step = context.op_execution_context.get_step_execution_context()
         audit = StepAudit(checks=checks, context=context, manager=_manager(step), hold_ms=hold_ms)
+        refuse_visible_rows(step, audit.manager)
         with audit.manager.committing(step, audit.commit):
             events = create_op_compute_wrapper(op)(context, inputs)
             yield from events if isinstance(events, Iterator) else gen_from_async_gen(step, events)

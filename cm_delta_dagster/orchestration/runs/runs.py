@@ -16,10 +16,12 @@ from typing import Any
 
 import dagster as dg
 
+from cm_delta_dagster.catalog.holds import HoldState
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import CommitProperties, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.table_target import TableTarget
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.orchestration.metadata.partitions import keys_text
@@ -108,7 +110,17 @@ def idempotency(table: WriteTarget, origin: WriteOrigin) -> Idempotency | Earlie
             version = table.find_transaction(app_id=origin.app_id, version=number)
             if version is not None:
                 return EarlierWrite(version=version)
-    return Idempotency(app_id=origin.app_id, version=own, rule=IdempotencyRule.EXACT)
+    number = next((number for number in accepted[1:] if _is_held(table, origin.app_id, number)), own)
+    return Idempotency(app_id=origin.app_id, version=number, rule=IdempotencyRule.EXACT)
+
+
+def _is_held(table: WriteTarget, app_id: str, number: int) -> bool:
+    """Whether the commit of an attempt with that number waits. The write then continues it."""
+    stored = table.table if isinstance(table, TableTarget) else table
+    if not isinstance(stored, Table):
+        return False
+    hold = stored.services.holds.find_hold(stored.table_id, app_id=app_id, app_version=number)
+    return hold is not None and hold.state is HoldState.PENDING
 
 
 def earlier_numbers(origin: WriteOrigin) -> tuple[int, ...]:

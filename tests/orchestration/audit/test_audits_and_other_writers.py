@@ -1,0 +1,135 @@
+"""Other writers between the checks of an audited asset and its ratification, and processes that stop there."""
+
+from datetime import timedelta
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.errors import CommitConflictError, HoldClosedError, HoldOutdatedError, InvalidArgumentError
+from cm_delta_dagster.operations.maintenance.optimize import optimize
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.orchestration import audited
+from tests.orchestration.audit.test_audited import COLUMNS, GOOD, TABLE, evaluations, orders, values
+from tests.orchestration.conftest import World
+from tests.support.dagster_assets import raised, refused
+
+pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
+
+
+def interrupted(meanwhile, *, times: int = 1_000) -> tuple[dg.AssetChecksDefinition, list[int]]:
+    """A check after which ``meanwhile()`` runs, the first ``times`` times; and the rows that it saw each time."""
+    seen: list[int] = []
+
+    @dg.asset_check(asset="orders", blocking=True)
+    def counted(orders: pa.Table) -> dg.AssetCheckResult:
+        seen.append(orders.num_rows)
+        if len(seen) <= times:
+            meanwhile()
+        return dg.AssetCheckResult(passed=True, metadata={"rows": orders.num_rows})
+
+    return counted, seen
+
+
+def other_rows(world: World) -> None:
+    append(world.client.table(TABLE), frame=world.frame([(9, 9.0)], COLUMNS))
+
+
+@pytest.mark.requirements("WAP-5")
+def test_rows_of_another_writer_run_the_checks_again_on_the_rebased_state(world: World) -> None:
+    check, seen = interrupted(lambda: other_rows(world), times=1)
+    result = world.materialize(audited(orders(world, GOOD), checks=[check]))
+    assert seen == [2, 3]
+    assert world.rows(TABLE) == [*GOOD, (9, 9.0)]
+    assert values(evaluations(result)["counted"])["rows"] == 3
+    assert values(evaluations(result)["counted"])["cm_delta/commit_version"] == 2 == world.version(TABLE)
+    assert values(world.events("orders")[0])["cm_delta/output_rows"] == 2
+
+
+@pytest.mark.requirements("WAP-5")
+def test_a_check_that_other_rows_overtake_three_times_fails_the_step(world: World) -> None:
+    check, seen = interrupted(lambda: other_rows(world))
+    result = world.materialize(audited(orders(world, GOOD), checks=[check]), raises=False)
+    assert seen == [2, 3, 4]
+    assert world.rows(TABLE) == [(9, 9.0)] * 3
+    assert world.events("orders") == [] and world.client.holds.holds() == ()
+    assert evaluations(result)["counted"].target_materialization_data is None
+    error = result.failure_data_for_node("orders").error
+    assert "HoldOutdatedError" in error.cause.cls_name if error.cause else error.cls_name
+    with pytest.raises(Exception) as caught:
+        world.materialize(audited(orders(world, GOOD), checks=[check]))
+    assert isinstance(raised(caught.value), HoldOutdatedError)
+
+
+@pytest.mark.requirements("WAP-5")
+def test_a_compaction_does_not_run_the_checks_again(world: World) -> None:
+    rule = MaintenanceRule(scope=TABLE, kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
+    world.client.maintenance_policies.set_maintenance_rule(rule)
+    for _ in range(2):
+        world.materialize(orders(world, GOOD))
+    check, seen = interrupted(lambda: optimize(world.client.table(TABLE), spark=world.spark))
+    version = world.version(TABLE)
+    world.materialize(audited(orders(world, GOOD), checks=[check]))
+    assert seen == [6]
+    assert world.version(TABLE) == version + 2
+    assert world.rows(TABLE) == sorted(GOOD * 3)
+
+
+@pytest.mark.requirements("WAP-5")
+def test_disjoint_ok_does_not_run_the_checks_again(world: World) -> None:
+    check, seen = interrupted(lambda: other_rows(world))
+    metadata = {"mode": "append", "audit": "disjoint_ok"}
+    world.materialize(audited(orders(world, GOOD, metadata=metadata), checks=[check]))
+    assert seen == [2]
+    assert world.rows(TABLE) == [*GOOD, (9, 9.0)]
+
+
+@pytest.mark.requirements("WAP-5")
+@pytest.mark.parametrize("audit", ["recheck", "disjoint_ok"])
+def test_a_conflict_ends_the_audit(world: World, audit: str) -> None:
+    world.materialize(orders(world, GOOD))
+    check, seen = interrupted(
+        lambda: overwrite(world.client.table(TABLE), frame=world.frame([(9, 9.0)], COLUMNS)), times=1
+    )
+    error = refused(world, audited(orders(world, [(5, 5.0)], metadata={"audit": audit}), checks=[check]))
+    assert isinstance(error, CommitConflictError)
+    assert seen == [1] and world.rows(TABLE) == [(9, 9.0)]
+    assert world.client.holds.holds() == () and len(world.events("orders")) == 1
+
+
+@pytest.mark.requirements("WAP-7")
+def test_a_hold_whose_check_takes_too_long_expires(world: World) -> None:
+    def wait_for_expiry() -> None:
+        while world.client.holds.holds():
+            pass
+
+    check, _ = interrupted(wait_for_expiry)
+    error = refused(world, audited(orders(world, GOOD), checks=[check], hold=timedelta(seconds=1)))
+    assert isinstance(error, HoldClosedError)
+    assert world.rows(TABLE) == [] and world.events("orders") == []
+
+
+def test_a_check_that_raises_discards_the_rows(world: World) -> None:
+    @dg.asset_check(asset="orders", blocking=True)
+    def broken(orders: pa.Table) -> dg.AssetCheckResult:
+        raise ZeroDivisionError("no rows to divide by")
+
+    result = world.materialize(audited(orders(world, GOOD), checks=[broken]), raises=False)
+    assert not result.success
+    assert world.rows(TABLE) == [] and world.client.holds.holds() == ()
+    (closed,) = world.client.holds.holds(with_closed=True)
+    assert closed.reason == "The check failed: ZeroDivisionError: no rows to divide by"
+
+
+def test_a_table_that_another_asset_writes_in_the_same_run_is_refused(world: World) -> None:
+    @dg.asset(metadata={"table": TABLE, "mode": "append"})
+    def unchecked() -> DataFrame:
+        return world.frame([(7, -7.0)], COLUMNS)
+
+    check, seen = interrupted(lambda: None)
+    made = audited(orders(world, GOOD, metadata={"table": TABLE, "mode": "append"}, deps=[unchecked]), checks=[check])
+    error = refused(world, unchecked, made)
+    assert isinstance(error, InvalidArgumentError) and "unchecked" in str(error)
+    assert seen == []
