@@ -30,7 +30,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
 from cm_delta_dagster.operations.tables.ratify_hold import HOLD_TAG, approve_hold, held_tables, ratify_hold
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
-from tests.support.holds import change, filled, held, live, previewed
+from tests.support.held_tables import change, filled, held, live, previewed
 from tests.support.lake import Lake
 
 INLINE = CommitPolicy(kind=CommitPolicyKind.INLINE)

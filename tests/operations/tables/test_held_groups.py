@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import CatalogUnavailableError, CommitStateUnknownE
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.ratify_hold import HOLD_TAG, ratify_hold
 from cm_delta_dagster.protocol.actions.actions import TRANSACTION_TAG
-from tests.support.holds import change, filled, held
+from tests.support.held_tables import change, filled, held
 from tests.support.lake import Lake
 
 _ID = "transaction-1"

@@ -26,7 +26,7 @@ from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.support.actions import add_file
-from tests.support.holds import change, filled, held, live, previewed
+from tests.support.held_tables import change, filled, held, live, previewed
 from tests.support.lake import SCHEMA, Lake
 
 NAME = "main.test.t"
