@@ -12,7 +12,7 @@ import pytest
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary, InitialCommit, Ratified
+from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary, InitialCommit, Ratified, RatifiedCommit
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.rest.http_catalog import HttpCatalog
 from cm_delta_dagster.catalog.tables import RecordedDefinition, TableEntry
@@ -224,3 +224,93 @@ def test_no_file_is_read_for_a_caller_that_may_not_create_the_table(server: Live
     for client in (stranger, reader):
         with client, pytest.raises(OperationRefusedError, match=r"privilege alter|is read-only"):
             client.registry.register_table(staging.table_id, NAME, summary=summary, initial=initial)
+
+
+@pytest.fixture
+def first(catalog: Catalog, entry: TableEntry) -> RatifiedCommit:
+    """The record of version 1."""
+    proposal, data = staged(1)
+    staged_file(entry, proposal).write_bytes(data)
+    catalog.coordinator.commit(entry.table_id, proposal)
+    (record,) = catalog.coordinator.commit_records(entry.table_id, start=1, end=1)
+    return record
+
+
+@pytest.mark.usefixtures("first")
+def test_recovery_records_only_commits_that_are_in_the_log(catalog: Catalog, entry: TableEntry) -> None:
+    proposal, data = staged(2)
+    file = staged_file(entry, proposal)
+    time = proposal.summary.in_commit_timestamp
+    definition = RecordedDefinition(metadata=metadata("id"), protocol=PROTOCOL, version=2, in_commit_timestamp=time)
+    history = CommitHistory(proposals=(proposal,), published_version=0, definition=definition)
+
+    def take_in(history: CommitHistory = history) -> bool:
+        return catalog.recovery.take_in_commits(entry.table_id, history, after=1)
+
+    for other in (None, data[:-1], data[:-1] + b" "):
+        if other is not None:
+            file.write_bytes(other)
+        with pytest.raises(CommitRejectedError):
+            take_in()
+    file.write_bytes(data)
+    other_id = replace(proposal, summary=replace(proposal.summary, txn_id="other"))
+    for wrong in (
+        replace(history, proposals=(other_id,)),
+        replace(history, proposals=(replace(proposal, file_name=f"../{proposal.file_name}"),)),
+        replace(history, proposals=(replace(proposal, content=data[:-1] + b" "),)),
+        replace(history, published_version=1),
+    ):
+        with pytest.raises(CommitRejectedError):
+            take_in(wrong)
+    assert catalog.coordinator.get_ratified_commits(entry.table_id).latest_version == 1
+    assert take_in()
+    assert catalog.coordinator.get_ratified_commits(entry.table_id).latest_version == 2
+
+
+def test_a_commit_is_replaced_only_by_a_staged_file(catalog: Catalog, entry: TableEntry, first: RatifiedCommit) -> None:
+    info = {"txnId": first.txn_id, "inCommitTimestamp": first.in_commit_timestamp, "operation": "WRITE"}
+    data = json.dumps({"commitInfo": info}).encode() + b"\n"
+    made, _ = staged(1)
+    summary = replace(made.summary, txn_id=first.txn_id, in_commit_timestamp=first.in_commit_timestamp)
+    digest = hashlib.sha256(data).hexdigest()
+    proposal = replace(made, file_size=len(data), sha256=digest, summary=summary)
+
+    def put_in_place(proposal: CommitProposal = proposal) -> bool:
+        return catalog.recovery.replace_commit(
+            entry.table_id, proposal, replaces=first, data_change=False, reason="a test"
+        )
+
+    for other in (None, data[:-1], data[:-1] + b" "):
+        if other is not None:
+            staged_file(entry, proposal).write_bytes(other)
+        with pytest.raises(CommitRejectedError):
+            put_in_place()
+    staged_file(entry, proposal).write_bytes(data)
+    assert catalog.coordinator.commit_records(entry.table_id, start=1, end=1) == (first,)
+    assert put_in_place()
+    (replaced,) = catalog.coordinator.commit_records(entry.table_id, start=1, end=1)
+    assert (replaced.file_name, replaced.sha256) == (proposal.file_name, proposal.sha256)
+
+
+def test_a_table_is_adopted_only_with_the_commits_of_its_log(catalog: Catalog, tmp_path: Path) -> None:
+    table = adopted(f"file://{tmp_path}/warehouse/adopted")
+    (stated,) = table.history.proposals
+    data = stated.content
+    assert data is not None
+    bare = replace(stated, content=None, content_to_check=None, mode=CommitMode.STAGED)
+    table = replace(table, history=replace(table.history, proposals=(bare,)))
+    log = tmp_path / "warehouse" / "adopted" / "_delta_log"
+    file = log / "_staged_commits" / bare.file_name
+    file.parent.mkdir(parents=True)
+    for other in (None, data[:-1], data[:-1] + b" "):
+        if other is not None:
+            file.write_bytes(other)
+        with pytest.raises(CommitRejectedError):
+            catalog.recovery.adopt_table(table)
+    file.write_bytes(data)
+    with pytest.raises(CommitRejectedError, match="the log has no such version"):
+        catalog.recovery.adopt_table(table)
+    (log / f"{0:020d}.json").write_bytes(b"{}")
+    assert catalog.registry.list_tables() == ()
+    adopted_entry = catalog.recovery.adopt_table(table)
+    assert adopted_entry is not None and adopted_entry.ratified.latest_version == 2

@@ -20,6 +20,7 @@ from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, encode_action
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.server.commit_files import read_commit_file
+from cm_delta_dagster.server.native import recovered_commits
 from cm_delta_dagster.server.storage_access import StorageAccess
 from cm_delta_dagster.server.table_access import TableAccess
 
@@ -31,15 +32,8 @@ _WITH_LOCATION = (
     "recovery.check_adoption",
     "recovery.relocate_table",
 )
-_CHECKED = frozenset(
-    {
-        *_COMMITS,
-        *_WITH_LOCATION,
-        *_COMMITS_OF_SEVERAL,
-        "registry.register_table",
-        "recovery.adopt_table",
-    }
-)
+_RECOVERED = ("recovery.adopt_table", "recovery.take_in_commits", "recovery.replace_commit")
+_CHECKED = frozenset({*_COMMITS, *_WITH_LOCATION, *_COMMITS_OF_SEVERAL, *_RECOVERED, "registry.register_table"})
 _LOG, _STAGED = log_files.log_directory("")[1:], log_files.staged_commits_directory("")[1:]
 
 
@@ -68,8 +62,8 @@ class StorageChecks:
             catalog.check_token(operation.part, operation.name, arguments)
         if name in _WITH_LOCATION and arguments.get("location") is not None:
             self._storage.store_for(arguments["location"])
-        elif name == "recovery.adopt_table":
-            self._storage.store_for(arguments["table"].location)
+        elif name in _RECOVERED:
+            self._check_recovered(catalog, operation.name, arguments)
         elif name == "registry.register_table":
             read_initial = self._with_version_0(catalog, **arguments)
             return {**arguments, "initial": read_initial}
@@ -85,6 +79,21 @@ class StorageChecks:
             }
             return {**arguments, "proposals": read_all}
         return arguments
+
+    def _check_recovered(self, catalog: Catalog, name: str, arguments: Mapping[str, Any]) -> None:
+        """Check the files of a call that records commits of the log, for a caller that may see the table."""
+        if name == "adopt_table":
+            table = arguments["table"]
+            self._storage.store_for(table.location)
+            catalog.recovery.check_adoption(table.identifier, location=table.location)
+            recovered_commits.check_history(self._storage, table.location, table.history, published=-1)
+            return
+        entry = catalog.registry.load_table_by_id(arguments["table_id"])
+        if name == "replace_commit":
+            recovered_commits.check_commit(self._storage, entry.location, arguments["proposal"])
+            return
+        published = entry.ratified.published_version
+        recovered_commits.check_history(self._storage, entry.location, arguments["history"], published=published)
 
     def _with_file(
         self, catalog: Catalog, table_id: str, proposal: CommitProposal, *, also_old: bool = False
