@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.holds import Hold
 from cm_delta_dagster.catalog.opening import open_catalog
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -188,8 +189,9 @@ def _put(table: Table, path: str, rows: list[str]) -> AddFile:
 
 
 def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
-    if place.holds and random.random() < 0.3:
-        _decide(client, journal)
+    waiting = client.holds.holds() if place.holds and random.random() < 0.3 else ()
+    if waiting:
+        _decide(client, random.choice(waiting), journal)
         return
     table = client.table(TABLE)
     snapshot = table.snapshot()
@@ -248,13 +250,8 @@ def _hold_pair(client: DeltaClient, journal: Journal, path: str) -> None:
     journal.note("held", path, hold.hold_id)
 
 
-def _decide(client: DeltaClient, journal: Journal) -> None:
+def _decide(client: DeltaClient, hold: Hold, journal: Journal) -> None:
     """Ratify or discard a hold, of whichever writer; others may decide about the same one."""
-    waiting = client.holds.holds()
-    if not waiting:
-        time.sleep(0.02)
-        return
-    hold = random.choice(waiting)
     path = hold.tables[0].app_id
     if random.random() < 0.3:
         client.holds.discard_hold(hold.hold_id, reason="chaos")
