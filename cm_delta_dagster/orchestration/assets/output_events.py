@@ -77,6 +77,7 @@ def report(output: WrittenOutput, *, handled: dg.OutputContext, preview_rows: in
     for key, figures in _figures(output).items():
         step.add_asset_metadata(figures, asset_key=asset_key, partition_key=key)
     if context is not handled:
+        entries = {**context.output_metadata, **entries}  # Dagster adds what the function says of its output.
         for materialization in _materializations(step, asset_key, entries, output.partitions):
             handled.log_event(materialization)
 

@@ -11,6 +11,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.queries import run_query
 from cm_delta_dagster.operations.sql.statements import Family, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
+from cm_delta_dagster.orchestration.audit.audited import audited
+from cm_delta_dagster.orchestration.audit.condition_check import condition_check
 from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.definitions import checked_contract
@@ -51,6 +53,10 @@ class SparkSqlAsset(dg.Component, DescribedModel):
     sql: str | None = Field(default=None, description="The query, unless it is in a file.")
     sql_file: str | None = Field(default=None, description="File with the query, relative to this defs.yaml.")
     parameters: dict[str, Any] = Field(default_factory=dict, description="Values of further parameters of the query.")
+    audit: dict[str, str] = Field(
+        default_factory=dict,
+        description="Checks that the rows pass before readers see them: name to an SQL condition that every row satisfies.",
+    )
     asset_keys: dict[str, str] = Field(
         default_factory=dict, description="Full name of a table to its asset key, if that is not schema/table."
     )
@@ -96,7 +102,8 @@ class SparkSqlAsset(dg.Component, DescribedModel):
             arguments = {**self.parameters, **_partition_arguments(context)}
             return run_query(client, query, spark=spark, args=arguments or None)
 
-        return dg.Definitions(assets=[rows_of_query])
+        checks = [condition_check(spec, name=name, condition=condition) for name, condition in self.audit.items()]
+        return dg.Definitions(assets=[audited(rows_of_query, checks=checks) if checks else rows_of_query])
 
     def _query(self, context: dg.ComponentLoadContext) -> str:
         if (self.sql is None) == (self.sql_file is None):

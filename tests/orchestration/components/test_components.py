@@ -452,3 +452,29 @@ def test_a_query_is_written_for_the_partition_of_the_run(world: World) -> None:
     world.materialize(orders)
     world.materialize(orders, report_asset, selection=[report_asset], partition_key="2026-01-02")
     assert [row[1] for row in world.rows("main.sales.report")] == [12]
+
+
+@pytest.mark.slow
+@pytest.mark.requirements("WAP-3", "WAP-4")
+def test_the_conditions_of_a_component_audit_the_rows_of_its_query(world: World) -> None:
+    days = dg.StaticPartitionsDefinition(["1", "2"])
+    component = SparkSqlAsset(
+        asset=dg.AssetSpec("report", partitions_def=days, metadata={"partition_expr": "day"}),
+        sql="SELECT int(:partition_key) AS day, CASE :partition_key WHEN 1 THEN 5.0 END AS amount",
+        audit={"positive": "amount > 0"},
+    )
+    (report_asset,) = component.build_defs(dg.ComponentTree.for_test().load_context).assets
+    assert world.materialize(report_asset, partition_key="1").get_asset_check_evaluations()[0].passed
+    result = world.materialize(report_asset, partition_key="2", raises=False)
+    (evaluation,) = result.get_asset_check_evaluations()
+    assert not result.success
+    assert evaluation.description == "1 row does not satisfy amount > 0."
+    assert evaluation.metadata["cm_delta/wrong_rows"].value == 1
+    assert evaluation.metadata["cm_delta/sample"].records[0].data == {"day": "2", "amount": "NULL"}
+    assert [row[0] for row in world.rows("main.default.report")] == [1]
+
+
+def test_a_condition_of_a_component_that_is_no_expression_is_an_error_of_the_load() -> None:
+    component = SparkSqlAsset(asset=dg.AssetSpec("t"), sql="SELECT 1 AS a", audit={"broken": "EXISTS (SELECT 1)"})
+    with pytest.raises(InvalidArgumentError):
+        component.build_defs(dg.ComponentTree.for_test().load_context)
