@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
+from cm_delta_dagster.orchestration import CatalogResource, FirstTick, ratified_commit_sensor
 from tests.orchestration import process_jobs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -108,6 +109,12 @@ def test_a_step_killed_between_hold_and_ratification_continues_its_hold_when_res
     assert record.asset_materialization.metadata["cm_delta/output_rows"].value == 1
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse") as lake:
         assert lake.rules.hold(left.hold_id).state == "committed" and lake.rules.held() == ()
+    catalog = CatalogResource(url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    sensor = ratified_commit_sensor(name="commits", assets=[dg.AssetSpec("t")], first_tick=FirstTick.FROM_BEGINNING)
+    with dg.build_sensor_context(instance=stored_instance, resources={"catalog": catalog}) as context:
+        events = sensor.evaluate_tick(context).asset_events
+    assert [event for event in events if event.metadata["cm_delta/commit_version"].value == 1] == []
+    catalog.close()
 
 
 def worker(module: str, *arguments: str) -> list[str]:

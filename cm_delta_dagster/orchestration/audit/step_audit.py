@@ -5,16 +5,17 @@ events when the materializations are stored, so that each names the version that
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.holds import Hold
+from cm_delta_dagster.catalog.holds import Hold, HoldState
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.table_with_hold import TableWithHold
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.tables.audit_hold import Verdict, audit_hold
 from cm_delta_dagster.operations.writing.committed_write import committed_write
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
@@ -36,6 +37,8 @@ FAILED_TAG = "cm_delta/audit_failed_checks"
 """Tags of the commit: who audited it, with which checks, and which of those that do not block failed."""
 DISCARDED = "discarded"
 """Outcome of an output whose audit failed."""
+HELD = "held"
+"""Outcome of an output that waits, for an approval or because the catalog did not answer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class StepAudit:
     hold_ms: int
     failure: Exception | None = None
     _hold: Hold | None = None
+    _is_discarded: bool = False
     _results: list[dg.AssetCheckResult] = field(default_factory=list)
     _versions: Mapping[dg.AssetKey, int] = field(default_factory=dict)
 
@@ -80,25 +84,36 @@ class StepAudit:
             self.failure = error
             results = None
         if results is None:
+            self._is_discarded = _is_discarded(client, hold)
             for output in outputs:
-                output.context.add_output_metadata({facts.OUTCOME: DISCARDED, HOLD_ID: hold.hold_id})
+                output.context.add_output_metadata(self._entries)
         return results
 
     def events(self) -> Iterator[dg.AssetCheckResult | dg.AssetCheckEvaluation]:
         """The results of the checks, for Dagster. Raises ``failure`` after them."""
-        entries: dict[str, Any] = {} if self._hold is None else {HOLD_ID: self._hold.hold_id}
         for result in self._results:
             assert result.asset_key is not None, "AuditCheck.run adds it"
             version = self._versions.get(result.asset_key)
             if version is None:
                 # The result is not one of the rows that were materialized last.
-                described = result.with_metadata({**result.metadata, **entries, facts.OUTCOME: DISCARDED})
+                described = result.with_metadata({**result.metadata, **self._entries})
+                if self._is_discarded:
+                    text = f"{_ended(result.description)}The rows were discarded, and readers never saw them."
+                    described = described._replace(description=text)
                 evaluation = described.to_asset_check_evaluation(self.context.get_step_execution_context())
                 yield _without_target(evaluation)
             else:
-                yield result.with_metadata({**result.metadata, **entries, facts.COMMIT_VERSION: version})
+                yield result.with_metadata({**result.metadata, **self._entries, facts.COMMIT_VERSION: version})
         if self.failure is not None:
             raise self.failure
+
+    @property
+    def _entries(self) -> dict[str, Any]:
+        """Metadata of results, and of an output that is not committed."""
+        if self._hold is None:
+            return {}
+        outcome = {facts.OUTCOME: DISCARDED if self._is_discarded else HELD} if self.failure else {}
+        return {HOLD_ID: self._hold.hold_id, **outcome}
 
     def _audit(
         self, client: DeltaClient, hold: Hold, outputs: Sequence[WrittenOutput]
@@ -190,7 +205,10 @@ class StepAudit:
         return dg.Failure(
             description=f"The audit of {assets} failed. {why} The rows were discarded, and readers never saw them: {stays}. "
             "Correct the rows or the check, and materialize again.",
-            metadata={HOLD_ID: hold.hold_id, "cm_delta/failed_checks": [str(result.check_name) for result in failed]},
+            metadata={
+                HOLD_ID: hold.hold_id,
+                "cm_delta/failed_checks": ", ".join(str(result.check_name) for result in failed),
+            },
             allow_retries=False,
         )
 
@@ -266,8 +284,22 @@ def _is_same_asset(app_id: str, name: str) -> bool:
 
 def _sentence(result: dg.AssetCheckResult) -> str:
     """The result of a failed check."""
-    text = (result.description or "").strip()
-    return f"{result.check_name}: {text}{'' if text.endswith('.') else '.'}" if text else f"{result.check_name}."
+    text = _ended(result.description).rstrip()
+    return f"{result.check_name}: {text}" if text else f"{result.check_name}."
+
+
+def _ended(text: str | None) -> str:
+    """The text as sentences before others; empty if there is none."""
+    stripped = (text or "").strip()
+    return f"{stripped}{'' if stripped.endswith('.') else '.'} " if stripped else ""
+
+
+def _is_discarded(client: DeltaClient, hold: Hold) -> bool:
+    """Whether the hold has ended without a commit; False if that is not known."""
+    with suppress(CmDeltaError):
+        state = client.holds.held_proposals(hold.hold_id)[0].hold.state
+        return state not in (HoldState.PENDING, HoldState.COMMITTED)
+    return False
 
 
 def _without_target(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:

@@ -96,6 +96,9 @@ def test_rows_that_fail_are_discarded_and_readers_never_see_them(world: World) -
     assert not by_name["no_negative"].passed
     assert values(by_name["no_negative"])["negative"] == 1
     assert values(by_name["no_negative"])["cm_delta/outcome"] == "discarded"
+    assert by_name["no_negative"].description == (
+        "1 negative amounts. The rows were discarded, and readers never saw them."
+    )
     assert by_name["no_negative"].target_materialization_data is None
     failure = result.failure_data_for_node("orders")
     assert failure.user_failure_data.description == (

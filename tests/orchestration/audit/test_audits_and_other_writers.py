@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import CommitConflictError, HoldClosedError, HoldOutdatedError, InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.optimize import optimize
+from cm_delta_dagster.operations.tables.ratify_hold import approve_hold
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.orchestration import audited
-from tests.orchestration.audit.test_audited import COLUMNS, GOOD, TABLE, evaluations, orders, values
+from cm_delta_dagster.orchestration import FirstTick, audited, ratified_commit_sensor
+from tests.orchestration.audit.test_audited import COLUMNS, GOOD, TABLE, evaluations, no_negative, orders, values
 from tests.orchestration.conftest import World
 from tests.support.dagster_assets import raised, refused
 
@@ -133,3 +135,49 @@ def test_a_table_that_another_asset_writes_in_the_same_run_is_refused(world: Wor
     error = refused(world, unchecked, made)
     assert isinstance(error, InvalidArgumentError) and "unchecked" in str(error)
     assert seen == []
+
+
+@pytest.mark.requirements("WAP-2")
+def test_an_audit_whose_rows_need_an_approval_waits_for_it_with_its_results(world: World) -> None:
+    world.materialize(orders(world, GOOD))
+    rule = CommitRule(
+        scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL, contact="ada"
+    )
+    world.client.commit_rules.set_commit_rule(rule)
+    check, _ = interrupted(lambda: None)
+    made = audited(orders(world, [(5, 5.0)], metadata={}), checks=[check])
+    result = world.materialize(made, raises=False)
+    (waiting,) = world.client.holds.holds()
+    evaluation = evaluations(result)["counted"]
+    assert evaluation.passed and values(evaluation)["cm_delta/outcome"] == "held"
+    assert values(evaluation)["cm_delta/hold_id"] == waiting.hold_id
+    failure = result.failure_data_for_node("orders").user_failure_data
+    assert failure.metadata["cm_delta/approval_id"].value == waiting.hold_id
+    assert world.rows(TABLE) == GOOD
+    approve_hold(world.client, waiting.hold_id)
+    assert world.rows(TABLE) == [(5, 5.0)]
+
+
+@pytest.mark.requirements("WAP-6")
+def test_readers_do_not_see_the_new_columns_of_rows_that_are_discarded(world: World) -> None:
+    world.materialize(orders(world, GOOD))
+
+    @dg.asset(name="orders", metadata={"mode": "append", "schema_mode": "merge"})
+    def wider() -> DataFrame:
+        return world.frame([(3, -3.0, "x")], f"{COLUMNS}, note string")
+
+    assert not world.materialize(audited(wider, checks=[no_negative]), raises=False).success
+    assert world.client.table(TABLE).snapshot().schema.names == ("id", "amount")
+    assert world.rows(TABLE) == GOOD
+
+
+@pytest.mark.requirements("WAP-4")
+def test_the_sensor_does_not_report_the_version_of_an_audit_again(world: World) -> None:
+    made = audited(orders(world, GOOD), checks=[no_negative])
+    world.materialize(made)
+    world.materialize(audited(orders(world, [(3, -3.0)]), checks=[no_negative]), raises=False)
+    sensor = ratified_commit_sensor(name="commits", assets=[made], first_tick=FirstTick.FROM_BEGINNING)
+    with dg.build_sensor_context(instance=world.instance, resources={"catalog": world.catalog}) as context:
+        events = sensor.evaluate_tick(context).asset_events
+    assert [event for event in events if values(event)["cm_delta/commit_version"] == 1] == []
+    assert len(world.events("orders")) == 1
