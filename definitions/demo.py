@@ -13,15 +13,21 @@ from cm_delta_dagster import ClientSettings, Connection
 from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import job_name
 from definitions.console import say, step
-from definitions.daemon import Daemon
+from definitions.daemon import Daemon, DemoError
 from definitions.defs.automation import MAINTAINED, check_job, report_job
-from definitions.defs.flights import flights, flights_enriched
+from definitions.defs.flights import flights, flights_enriched, weather
 from definitions.defs.months import MONTHS, month_key
+from definitions.defs.weather_checks import plausible_temperatures
+from definitions.faulty_delivery import faulty_weather
 from definitions.late_corrections import JUNE, correct
-from resources.local import connect_local
+from resources.local import connect_local, home
+from resources.raw_data import RawData
 
 FLIGHTS = "main.nyc.flights"
 JOINED = "main.nyc.flights_enriched"
+WEATHER = "main.nyc.weather"
+FAULTY_MONTH = 7
+"""The month of the weather that is delivered with a fault."""
 
 CONCURRENT_MONTHS = (month_key(2), month_key(3))
 """Two months of flights that two runs materialize at the same time."""
@@ -43,6 +49,7 @@ class Demo:
         files: number of files of each table that is compacted, before and after.
         retries: conflict retries of the two concurrent writers, in the order of their months.
         checks: whether the check of the unpublished commits passed, after the corrections and after maintenance.
+        audits: whether the audit of the weather passed: of twelve months, and of the faulty delivery of one.
     """
 
     instance: dg.DagsterInstance
@@ -52,6 +59,7 @@ class Demo:
     files: dict[str, list[int]] = field(default_factory=dict)
     retries: tuple[int, ...] = ()
     checks: list[bool] = field(default_factory=list)
+    audits: list[bool] = field(default_factory=list)
 
     def materialize(self, *keys: str, months: tuple[str, str] | None = None) -> list[Mapping[str, Any]]:
         """Materialize assets in one run; ``months`` is a range, with one commit for each table. Returns the metadata."""
@@ -69,6 +77,16 @@ class Demo:
                 say(f"    {facts[-1]['dagster/table_name']} version {facts[-1]['cm_delta/commit_version']}: "
                     f"{facts[-1]['dagster/row_count']:,} rows")  # fmt: skip
         return facts
+
+    def fail(self, key: str, *, month: str) -> None:
+        """Materialize a month of an asset in a run that must fail. Raises DemoError if it does not."""
+        job = self.definitions.resolve_implicit_global_asset_job_def()
+        selection = [dg.AssetKey(["nyc", key])]
+        result = job.execute_in_process(
+            asset_selection=selection, instance=self.instance, partition_key=month, raise_on_error=False
+        )
+        if result.success:
+            raise DemoError(f"The audit did not refuse the faulty month {month} of {key}.")
 
     def wait_for_report(self, version: int) -> None:
         """Return when the run that the sensor launches for this version of the flights has ended."""
@@ -115,12 +133,22 @@ class Demo:
 
     def check(self) -> None:
         """Record the last result of the check of unpublished commits."""
-        key = dg.AssetCheckKey(flights.key, "unpublished_commits")
-        (record,) = self.instance.event_log_storage.get_asset_check_execution_history(key, limit=1)
+        self.checks.append(self._last_result(flights.key, "unpublished_commits"))
+
+    def audit(self) -> None:
+        """Record the last result of the audit of the weather."""
+        self.audits.append(self._last_result(weather.key, plausible_temperatures.check_key.name))
+
+    def _last_result(self, key: dg.AssetKey, name: str) -> bool:
+        """Whether the last execution of a check passed, which is printed."""
+        history = self.instance.event_log_storage.get_asset_check_execution_history(
+            dg.AssetCheckKey(key, name), limit=1
+        )
+        (record,) = history
         assert record.event is not None and record.event.dagster_event is not None
         result = record.event.dagster_event.asset_check_evaluation_data
-        self.checks.append(result.passed)
         say(f"    check {result.check_name}: {'passed' if result.passed else 'FAILED'}. {result.description}")
+        return bool(result.passed)
 
     def maintain(self, table: str, **actions: str) -> bool:
         """One run of a table's maintenance job; tasks that are not named are skipped. Returns whether the run succeeded."""
@@ -146,6 +174,7 @@ class Demo:
 def run(demo: Demo) -> None:
     """All steps. Raises DemoError if the daemon does not do its part."""
     load(demo)
+    deliver_faulty_month(demo)
     write_concurrently(demo)
     with connect_local(settings=ClientSettings(publish_delay=timedelta(seconds=3600))) as other:
         correct_from_outside(demo, other)
@@ -159,10 +188,25 @@ def load(demo: Demo) -> None:
         demo.materialize("airlines", "airports", "planes")
     with step(f"Flights, weather and both joined, {first} to {last}, one commit for each table"):
         facts = demo.materialize("flights", "weather", "flights_enriched", months=(str(first), str(last)))
+        demo.audit()
     with step(
         "Meanwhile the sensor of the daemon has found the commits, and the daemon runs the report", spent=_WAITED
     ):
         demo.wait_for_report(_version(facts, FLIGHTS))
+
+
+def deliver_faulty_month(demo: Demo) -> None:
+    """A month of the weather with wrong temperatures: the commit is held, the audit fails, and the commit is discarded."""
+    month = month_key(FAULTY_MONTH)
+    with step(f"The weather of {month} is delivered again, with a fault; its audit runs before readers see the rows"):
+        before = demo.lake.table(WEATHER).version()
+        with faulty_weather(RawData(directory=str(home() / "raw")), FAULTY_MONTH):
+            demo.fail("weather", month=month)
+        demo.audit()
+        after = demo.lake.table(WEATHER).version()
+        say(
+            f"    the run failed, and the commit was discarded: {WEATHER} was at version {before} and is at version {after}"
+        )
 
 
 def write_concurrently(demo: Demo) -> None:

@@ -8,7 +8,8 @@ from cm_delta_dagster import Connection
 from definitions.console import text_table
 from definitions.defs.flights import FLIGHT_KEY
 from definitions.defs.months import month_key
-from definitions.demo import CONCURRENT_MONTHS, FLIGHTS, JOINED, Demo
+from definitions.defs.weather_checks import HIGHEST
+from definitions.demo import CONCURRENT_MONTHS, FLIGHTS, JOINED, WEATHER, Demo
 from definitions.late_corrections import JUNE
 from resources.raw_data import RawData
 
@@ -29,6 +30,7 @@ def summarize(demo: Demo, raw: RawData) -> bool:
         *_raw_rows(demo.lake, raw),
         _months(demo.lake, raw),
         _joined(demo.lake),
+        _audited(demo),
         _report(demo.lake),
         _concurrent(demo),
         _checks(demo),
@@ -85,6 +87,17 @@ def _report(lake: Connection) -> tuple[bool, str]:
     found = _rows(lake, "main.nyc.carrier_months", expected.columns)
     different = _missing(expected, found) + _missing(found, expected)
     return not different, f"main.nyc.carrier_months: {found.height} rows, {different} differ from what the flights give"
+
+
+def _audited(demo: Demo) -> tuple[bool, str]:
+    """The audit passed for the right months and failed for the faulty one, whose rows are not in the table."""
+    highest = _rows(demo.lake, WEATHER, ["temp"])["temp"].max()
+    of_year, of_month = ("passed" if passed else "failed" for passed in demo.audits)
+    is_right = demo.audits == [True, False] and isinstance(highest, float) and highest <= HIGHEST
+    return (
+        is_right,
+        f"{WEATHER}: its audit {of_year}, that of a faulty month {of_month}; highest temperature: {highest!s} degrees",
+    )
 
 
 def _concurrent(demo: Demo) -> tuple[bool, str]:

@@ -21,7 +21,7 @@ from cm_delta_dagster.orchestration.automation.automation import (
     data_version_sensor,
 )
 from cm_delta_dagster.orchestration.automation.unread_changes import holds_unread_changes
-from cm_delta_dagster.orchestration.metadata.audit_mode import AUDITED_BY
+from cm_delta_dagster.orchestration.metadata.audit_mode import AUDITED_BY, ops_of_audit
 from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.metadata.partitions import check_partition_expr
 from cm_delta_dagster.orchestration.metadata.write_contract import (
@@ -137,7 +137,12 @@ def _data_version_sensors(defs: dg.Definitions, keys: Sequence[dg.AssetKey]) -> 
 
 
 def _without_repetition(defs: dg.Definitions) -> dg.Definitions:
-    """The same definitions with each asset once. A folder with modules that import assets from each other has them repeatedly."""
+    """The same definitions with each asset once, and without the checks that are a part of an audited asset.
+
+    A folder with modules that import assets from each other has the assets repeatedly, and the checks of an audit as well.
+    """
+    audits = [ops_of_audit(asset) for asset in defs.assets or () if isinstance(asset, dg.AssetsDefinition)]
+    in_audits = {id(op) for ops in audits for op in ops}
     return dg.Definitions(
         assets=list({id(asset): asset for asset in defs.assets or ()}.values()),
         schedules=defs.schedules,
@@ -146,7 +151,7 @@ def _without_repetition(defs: dg.Definitions) -> dg.Definitions:
         resources=defs.resources,
         executor=defs.executor,
         loggers=defs.loggers,
-        asset_checks=defs.asset_checks,
+        asset_checks=[check for check in defs.asset_checks or () if id(check.op) not in in_audits],
         metadata=defs.metadata,
         component_tree=defs.component_tree,
     )

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 
 import dagster as dg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.orchestration import SparkResource, on_new_data_version_of_any_partition
+from cm_delta_dagster.orchestration import SparkResource, audited, on_new_data_version_of_any_partition
 from definitions.defs.months import MONTHS
+from definitions.defs.weather_checks import plausible_temperatures
 from resources.raw_data import RawData
 
 FLIGHT_KEY = ("date", "carrier", "flight", "origin", "sched_dep_time")
@@ -112,6 +114,7 @@ def flights(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
     return _of_months(context, frame).repartition(3)
 
 
+@partial(audited, checks=[plausible_temperatures])
 @dg.asset(
     key=["nyc", "weather"],
     group_name="nyc",
@@ -122,7 +125,10 @@ def flights(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawDat
     metadata={"partition_expr": "month"},
 )
 def weather(context: dg.AssetExecutionContext, spark: SparkResource, raw: RawData) -> DataFrame:
-    """Hourly weather at the three airports, moved to the last twelve months as the flights are."""
+    """Hourly weather at the three airports, moved to the last twelve months as the flights are.
+
+    The check `plausible_temperatures` reads each month before the readers of the table do.
+    """
     frame = spark.spark_session.read.csv(raw.path("weather"), header=True, nullValue="NA", schema=_WEATHER_COLUMNS)
     return _of_months(context, frame).coalesce(1)
 

@@ -17,7 +17,7 @@ from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDelta
 from cm_delta_dagster.orchestration.audit.audit_check import AuditCheck, refused
 from cm_delta_dagster.orchestration.audit.run_guard import refuse_visible_rows
 from cm_delta_dagster.orchestration.audit.step_audit import StepAudit
-from cm_delta_dagster.orchestration.metadata.audit_mode import AUDITED_BY
+from cm_delta_dagster.orchestration.metadata.audit_mode import AUDITED_BY, mark_audit
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.metadata.metadata_values import switch
 
@@ -145,6 +145,7 @@ def _audited_op(
         yield from audit.events()
 
     annotations = getattr(getattr(op.compute_fn, "decorated_fn", None), "__annotations__", {})
+    mark_audit(compute, (check.definition.op for check in checks))
     compute.__annotations__ = {"context": annotations["context"]} if "context" in annotations else {}
     return dg.OpDefinition(
         compute_fn=compute,

@@ -159,7 +159,20 @@ def test_a_blocking_check_of_an_audited_asset_as_a_step_of_its_own_is_an_error_a
 
     made = audited(orders, checks=[positive])
     assert "The check late of orders is blocking and is a step of its own" in problems(made, checks=[late])
-    assert "The check positive of orders" in problems(made, checks=[positive])
+
+
+def test_a_check_of_an_audit_that_a_folder_of_definitions_registers_too_is_a_part_of_the_audit_only() -> None:
+    """``load_from_defs_folder`` registers each check that a module defines or imports."""
+    made = audited(orders, checks=[positive])
+    loaded = dg.Definitions(assets=[made, made], asset_checks=[positive], resources=resources())
+    (check,) = cm_delta_definitions(loaded, look_up_locations=False).resolve_asset_graph().asset_check_keys
+    assert check == positive.check_key
+
+    @dg.asset_check(asset=orders, name="positive", blocking=True)
+    def another(orders: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    assert "The check positive of orders is blocking and is a step of its own" in problems(made, checks=[another])
 
 
 def test_a_table_of_an_audited_asset_that_another_asset_writes_is_an_error_at_load() -> None:
