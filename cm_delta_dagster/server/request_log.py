@@ -79,4 +79,6 @@ def _line(scope: Scope, status: int, seconds: float) -> str:
         "token_id": state.get("token_id"),
         "client": client[0] if client else None,
     }
+    if "metrics" in state:  # Of the report of a client.
+        facts["metrics"] = state["metrics"]
     return json.dumps(facts)

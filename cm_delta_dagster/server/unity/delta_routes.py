@@ -4,10 +4,9 @@ Every route answers errors in the form that the recordings of Unity Catalog 0.6.
 answered as one that it does not have.
 """
 
-import logging
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -27,8 +26,6 @@ from cm_delta_dagster.server.unity.models import (
 from cm_delta_dagster.server.unity.requests import TableName, Tables
 from cm_delta_dagster.server.unity.tables import MANAGED, credentials_of, loaded_table
 from cm_delta_dagster.server.wires import UNITY_DELTA_PATH
-
-_log = logging.getLogger(__name__)
 
 router = APIRouter(prefix=UNITY_DELTA_PATH, tags=["Unity Catalog: Delta API"])
 
@@ -120,14 +117,14 @@ def rename(tables: Tables, table: TableName, body: RenameRequest) -> None:
 
 
 @router.post(f"{_TABLE}/metrics", status_code=204, response_class=Response)
-def report_metrics(tables: Tables, table: TableName, body: MetricsRequest) -> None:
-    """Log the metrics of a commit: number and size of files. The feed has those of commitInfo."""
+def report_metrics(request: Request, tables: Tables, table: TableName, body: MetricsRequest) -> None:
+    """Keep the numbers of a report in the line of the access log. The feed has those of commitInfo."""
     entry = tables.client.registry.load_table(table)
     if body.table_id != entry.table_id:
         raise InvalidArgumentError(
             f"The metrics are of the table {body.table_id}, and {table} has the id {entry.table_id}."
         )
-    _log.info("Metrics of a commit to %s: %s", table, body.report.get("commit-report"))
+    request.scope["state"]["metrics"] = body.numbers()
 
 
 @router.get(f"{_TABLE}/credentials")

@@ -3,6 +3,7 @@
 A requirement or an update of an unknown kind is refused: its sender relies on it.
 """
 
+import itertools
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt, StrictStr
@@ -13,6 +14,9 @@ def _kebab_case(name: str) -> str:
 
 
 _Positive = Annotated[StrictInt, Field(gt=0, lt=2**63)]
+_MAX_NAME, _MAX_NUMBERS = 64, 32
+"""Of a report of metrics, which becomes a part of a line of the log."""
+
 _NotNegative = Annotated[StrictInt, Field(ge=0, lt=2**63)]
 
 
@@ -191,6 +195,17 @@ class MetricsRequest(WireModel):
 
     table_id: StrictStr
     report: dict[str, JsonValue] = Field(default_factory=dict)
+
+    def numbers(self) -> dict[str, int | float]:
+        """The first numbers of the report of a commit, such as ``num-files-added``."""
+        stated = self.report.get("commit-report")
+        members = stated.items() if isinstance(stated, dict) else ()
+        numbers = (
+            (name[:_MAX_NAME], value)
+            for name, value in members
+            if isinstance(value, int | float) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+        )
+        return dict(itertools.islice(numbers, _MAX_NUMBERS))
 
 
 class CreateSchemaRequest(BaseModel):

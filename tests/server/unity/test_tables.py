@@ -1,6 +1,7 @@
 """Tables, schemas and catalogs over both generations of Unity Catalog's API: load, list, create, drop, rename."""
 
 import json
+import logging
 import uuid
 from datetime import timedelta
 from pathlib import Path
@@ -154,12 +155,25 @@ def test_credentials_of_local_storage_are_empty(wire: UnityWire) -> None:
     assert answer.json()["storage-credentials"][0]["operation"] == "READ_WRITE"
 
 
-def test_metrics_are_taken_if_they_name_the_table(wire: UnityWire) -> None:
+def test_the_numbers_of_a_report_of_metrics_are_in_the_access_log(
+    wire: UnityWire, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If the report names the table. What is not a number, or too much, is not in the line."""
     table_id = wire.create("measured")["metadata"]["table-uuid"]
-    report = {"commit-report": {"num-files-added": 1, "file-size-histogram": {"commit-version": 1}}}
-    assert wire.table("POST", "measured/metrics", {"table-id": table_id, "report": report}).status_code == 204
-    other = {"table-id": str(uuid.uuid4()), "report": report}
-    assert error_of(wire.table("POST", "measured/metrics", other))[0] == 400
+    many = {f"number-{number}": 1 for number in range(1000)}
+    wrong = {"text": "x", "flag": True, "large": 10**30, "file-size-histogram": {"commit-version": 1}}
+    report = {"commit-report": {"num-files-added": 3, "x" * 10_000: 1.5, **wrong, **many}}
+    with caplog.at_level(logging.INFO, "cm_delta_dagster.server.access"):
+        assert wire.table("POST", "measured/metrics", {"table-id": table_id, "report": report}).status_code == 204
+        until(lambda: any("measured/metrics" in record.message for record in caplog.records))
+        for other in ({"table-id": table_id}, {"table-id": table_id, "report": {"commit-report": [1]}}):
+            assert wire.table("POST", "measured/metrics", other).status_code == 204
+        stranger = {"table-id": str(uuid.uuid4()), "report": report}
+        assert error_of(wire.table("POST", "measured/metrics", stranger))[0] == 400
+    (line,) = (json.loads(text) for text in caplog.messages if '"metrics": {"num' in text)
+    assert line["path"].endswith("tables/measured/metrics") and line["principal"] == "ana"
+    assert len(line["metrics"]) == 32 and not line["metrics"].keys() & wrong.keys()
+    assert line["metrics"]["num-files-added"] == 3 and line["metrics"]["x" * 64] == 1.5
 
 
 def _without(request: dict[str, Any], part: str, name: str) -> dict[str, Any]:
