@@ -90,8 +90,9 @@ class MultiTableCommit:
         attempts = self._max_attempts
         for number in range(attempts):
             with self._wait(rebases, number) as has_waited:
-                if has_waited:
-                    for rebase in rebases:
+                for part, rebase in zip(self._parts, rebases, strict=True):
+                    # A held commit was made some time ago: without the commits since then it would often be refused.
+                    if has_waited or (number == 0 and part.transaction.hold_id is not None):
                         rebase.catch_up()
                 tries, outcomes = self._attempt(rebases)
             parts = tuple(

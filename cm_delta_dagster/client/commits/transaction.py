@@ -398,13 +398,11 @@ class Transaction:
         self.context = intent.context
         self.txn_id, self.metrics, self.keeps_row_ids = intent.txn_id, dict(intent.metrics), intent.keeps_row_ids
         self._reads, self._reads_whole_table = list(intent.reads), intent.reads_whole_table
-        self.used_row_ids = intent.used_row_ids
-        own_ids = max(
-            row_tracking.known_high_water_mark(self.snapshot.domains),
-            self.used_row_ids,
-            self.snapshot.state.files.highest_row_id,
-        )
-        self._adds = [row_tracking.without_ids_above(add, own_ids) for add in table_to_adds(commit.adds)]
+        self.used_row_ids, self._adds = intent.used_row_ids, table_to_adds(commit.adds)
+        if any(add.base_row_id is not None for add in self._adds):
+            known = row_tracking.known_high_water_mark(self.snapshot.domains)
+            own_ids = max(known, self.used_row_ids, self.snapshot.state.files.highest_row_id)
+            self._adds = [row_tracking.without_ids_above(add, own_ids) for add in self._adds]
         self._removes, self._changes = table_to_removes(commit.removes), list(commit.cdc)
         self._updated, self._noted = list(intent.updated), set(intent.noted)
         self._metadata, self._protocol = commit.metadata, commit.protocol

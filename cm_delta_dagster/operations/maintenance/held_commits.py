@@ -3,6 +3,8 @@
 A held commit is read, rebased and ratified on that version, so that its files and its log stay while the commit is held.
 """
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from cm_delta_dagster.catalog.holds import HeldProposal
@@ -11,7 +13,7 @@ from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError, VersionNotFoundError
-from cm_delta_dagster.operations.recovery.set_aside import files_added_by
+from cm_delta_dagster.operations.recovery.set_aside import files_added_by_all
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.log.log_files import StagedCommitFile, parse_log_file
@@ -22,6 +24,11 @@ def staged_files_of_held(table: Table) -> frozenset[str]:
     return frozenset(proposal.file_name for proposal in table.services.holds.protected_commits(table.table_id))
 
 
+def has_held(table: Table) -> bool:
+    """Whether held commits of the table must be kept. Raises OperationRefusedError."""
+    return bool(table.services.holds.protected_commits(table.table_id))
+
+
 def files_of_held(table: Table) -> frozenset[str]:
     """Locations of all files that held commits add, deletion vectors and change files included.
 
@@ -30,21 +37,34 @@ def files_of_held(table: Table) -> frozenset[str]:
     Raises:
         CorruptLogError: a staged file was changed, so that its files are not known.
     """
-    locations: set[str] = set()
-    for proposal in table.services.holds.protected_commits(table.table_id):
-        file = parse_log_file(proposal.file_name)
-        assert isinstance(file, StagedCommitFile)
-        try:
-            data = read_held_bytes(table.store, table.location, proposal)
-        except ObjectNotFoundError:
-            continue  # Without its staged file the commit cannot be ratified.
-        locations |= set(files_added_by(table.location, data, file.version))
-    for version in held_versions(table.services, table.table_id):
+    proposals = table.services.holds.protected_commits(table.table_id)
+    commits = [commit for commit in _read_all(table, proposals) if commit is not None]
+    locations = files_added_by_all(table.location, commits)
+    for version in frozenset(map(_read_version, proposals)):
         with suppress(VersionNotFoundError):  # Without its log the commit cannot be ratified.
             files = table.snapshot(version=version).files
             locations |= set(file_keys(table.location, files["path"]).to_pylist())
             locations |= set(vector_files(table.location, files))
     return frozenset(locations)
+
+
+def _read_all(table: Table, proposals: Sequence[HeldProposal]) -> Iterator[tuple[int, bytes] | None]:
+    """Version and content of each held commit, read concurrently; None without its staged file: it cannot be ratified."""
+
+    def read(proposal: HeldProposal) -> tuple[int, bytes] | None:
+        file = parse_log_file(proposal.file_name)
+        assert isinstance(file, StagedCommitFile)
+        try:
+            return file.version, read_held_bytes(table.store, table.location, proposal)
+        except ObjectNotFoundError:
+            return None
+
+    threads = min(len(proposals), table.services.settings.read_threads)
+    if threads < 2:
+        yield from map(read, proposals)
+        return
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        yield from pool.map(read, proposals)
 
 
 def held_versions(services: Services, table_id: str) -> frozenset[int]:

@@ -32,7 +32,7 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.clone_files import files_of_clones
-from cm_delta_dagster.operations.maintenance.held_commits import files_of_held
+from cm_delta_dagster.operations.maintenance.held_commits import files_of_held, has_held
 from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -169,8 +169,19 @@ def _drafted(table: Table, retention_ms: int | None, force: bool) -> _DraftPlan:
         )
     now_ms = table.services.now_ms()
     files, linked = _list_files(table)
-    held_files = files_of_held(table)
+    has_holds = has_held(table)
     # This snapshot includes the commits made during the listing, so their files are kept.
+    draft = _compared(table, files, linked, kept_ms, force=force, now_ms=now_ms)
+    if not has_holds or not draft.plan.paths:
+        return draft  # Without anything to delete the held commits are not read.
+    held_files = files_of_held(table)
+    return _compared(table, files, linked | held_files, kept_ms, force=force, now_ms=now_ms)
+
+
+def _compared(
+    table: Table, files: pa.Table, kept: set[str] | frozenset[str], kept_ms: int, *, force: bool, now_ms: int
+) -> _DraftPlan:
+    """The plan for the files of a listing that the latest version does not need, without those at the locations ``kept``."""
     snapshot = _checked_snapshot(table)
     refuse_contradiction(table.store, snapshot)
     _retention(snapshot, kept_ms, force)
@@ -182,10 +193,9 @@ def _drafted(table: Table, retention_ms: int | None, force: bool) -> _DraftPlan:
         tombstones=unexpired,
         deletion_vector_files=vector_files(table.location, snapshot.files)
         | vector_files(table.location, unexpired)
-        | held_files
         | files_set_aside(table)
         | files_of_clones(table, now_ms=now_ms)
-        | linked,
+        | kept,
     )
     unreferenced = _unreferenced(snapshot, table.services.stores, files, needed, now_ms=now_ms, retention_ms=kept_ms)
     plan = VacuumPlan(

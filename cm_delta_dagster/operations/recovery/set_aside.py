@@ -5,8 +5,10 @@ a commit is there, VACUUM keeps every data file that it adds, so that its rows c
 """
 
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+
+import pyarrow as pa
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, RecoveryError
@@ -88,6 +90,24 @@ def files_added_by(location: str, data: bytes, version: int) -> Iterable[str]:
     for change in commit.cdc:
         yield resolve_path(location, change.path)
     yield from vector_files(location, commit.adds)
+
+
+def files_added_by_all(location: str, commits: Sequence[tuple[int, bytes]]) -> set[str]:
+    """As :func:`files_added_by` for many commits, pairs of version and content, whose files are decoded in one step."""
+    small = [commit for commit in commits if len(commit[1]) < commit_json.LARGE_COMMIT_BYTES]
+    try:
+        decoded = commit_json.decode_commits(small)
+    except CorruptLogError:
+        return {file for version, data in commits for file in files_added_by(location, data, version)}
+    large = (commit for commit in commits if len(commit[1]) >= commit_json.LARGE_COMMIT_BYTES)
+    locations = {file for version, data in large for file in files_added_by(location, data, version)}
+    locations.update(resolve_path(location, change.path) for commit in decoded for change in commit.cdc)
+    with_files = [commit.adds for commit in decoded if commit.adds.num_rows]
+    if with_files:
+        adds = pa.concat_tables(with_files)
+        locations.update(resolve_path(location, path) for path in adds["path"].to_pylist())
+        locations |= vector_files(location, adds)
+    return locations
 
 
 def _root(location: str) -> str:

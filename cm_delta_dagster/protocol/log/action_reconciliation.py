@@ -122,13 +122,17 @@ class FileState:
         """
         if self._reconciled is None:
             assert self._base is not None
-            layers = (
-                highest_row_id(layer.adds["baseRowId"], num_records(layer.adds["stats"])) for layer in self._layers
-            )
-            return max(self._base.highest_row_id, *layers)
+            with_ids = (layer.adds for layer in self._layers if _has_row_ids(layer.adds))
+            layers = (highest_row_id(adds["baseRowId"], num_records(adds["stats"])) for adds in with_ids)
+            return max(self._base.highest_row_id, *layers, -1)
         adds = self.adds
-        has_ids = adds["baseRowId"].null_count < adds.num_rows
-        return highest_row_id(adds["baseRowId"], self.index.statistics(adds, {}).num_records) if has_ids else -1
+        if not _has_row_ids(adds):
+            return -1
+        return highest_row_id(adds["baseRowId"], self.index.statistics(adds, {}).num_records)
+
+
+def _has_row_ids(adds: pa.Table) -> bool:
+    return bool(adds["baseRowId"].null_count < adds.num_rows)
 
 
 def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedFiles, KeyedFiles]:

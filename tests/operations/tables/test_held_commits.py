@@ -26,7 +26,7 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.maintenance.vacuum import vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum, vacuum
 from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
 from cm_delta_dagster.operations.tables.ratify_hold import HOLD_TAG, approve_hold, held_tables, ratify_hold
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
@@ -201,6 +201,43 @@ def test_maintenance_keeps_what_a_hold_needs_until_it_is_discarded(lake: Lake, t
     vacuum(table, retention_ms=0, force=True)
     assert lake.data_files(table) == {"d.parquet", "e.parquet"}
     assert clean_log(table).oldest_version == 4
+
+
+@pytest.mark.requirements("WAP-1")
+@pytest.mark.parametrize("call", [1, 2])
+def test_vacuum_keeps_the_files_of_a_hold_that_is_ratified_while_it_looks_for_holds(
+    lake: Lake, table: Table, call: int
+) -> None:
+    """Its staged file is gone, too, so that only the new version of the table names them."""
+    lake.allow(MaintenanceKind.METADATA_CLEANUP)
+    lake.put(table, "unneeded.parquet")
+    hold = held(lake, (table, change(lake, table, adds="new.parquet")), duration_ms=100 * 86_400_000)
+    staged = lake.catalog.holds.held_proposals(hold.hold_id)[0].file_name
+    lake.clock.pass_days(60)
+    other, asked = lake.reopened(), list[str]()
+
+    def ratify_before(method: str, argument: Any) -> None:
+        if method == "protected_commits":
+            asked.append(method)
+            if len(asked) == call:
+                ratify_hold(other, hold.hold_id)
+                publish(other.table(table.identifier))
+                clean_staged_commits(other.table(table.identifier), safety_age_ms=0)
+
+    lake.catalog.fails = ratify_before
+    assert plan_vacuum(table, retention_ms=0, force=True).paths == ("unneeded.parquet",)
+    assert staged not in lake.files(table, "_delta_log/_staged_commits") and "new.parquet" in live(table)
+
+
+@pytest.mark.requirements("WAP-1")
+def test_a_vacuum_without_anything_to_delete_reads_no_held_commit(lake: Lake, table: Table) -> None:
+    for number in range(3):
+        held(lake, (table, change(lake, table, adds=f"new-{number}.parquet")))
+
+    lake.clock.pass_days(3)
+    lake.store.calls.clear()
+    assert plan_vacuum(table).paths == ()
+    assert [at for method, at in lake.store.calls if method == "read" and "_staged_commits" in str(at)] == []
 
 
 @pytest.mark.requirements("WAP-1")

@@ -172,12 +172,8 @@ class SqlHeldCommits(Part):
         still = HELD_COMMITS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS
         kept = sa.select(HELD_COMMITS.c.hold_id).where(HELD_COMMITS.c.table_id == table_id, IS_PENDING, still)
         rows = connection.execute(WITH_NAMES.where(HELD_COMMITS.c.hold_id.in_(kept))).all()
-        return tuple(
-            _proposal(row, hold_of(group, now_ms))
-            for group in groups(rows)
-            for row in group
-            if row.table_id == table_id
-        )
+        of_hold = ((hold_of(group, now_ms), group) for group in groups(rows))
+        return tuple(_proposal(row, hold) for hold, group in of_hold for row in group if row.table_id == table_id)
 
 
 def refuse_put_if_absent(connection: sa.Connection, table_id: str) -> None:
