@@ -70,7 +70,7 @@ def _summary() -> CommitSummary:
 
 
 @contextmanager
-def _database(kind: str, directory: Path) -> Iterator[str]:
+def database_of(kind: str, directory: Path) -> Iterator[str]:
     if kind == "sqlite":
         yield f"sqlite:///{directory}/catalog.db"
         return
@@ -102,7 +102,7 @@ def measure(kind: str, rounds: int, *, seed: int = 1) -> dict[str, Any]:
     times: dict[tuple[str, str], list[float]] = {}
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench")))
-        database = stack.enter_context(_database(kind, directory))
+        database = stack.enter_context(database_of(kind, directory))
         warehouse = f"file://{directory}/warehouse"
         url, token = stack.enter_context(_server(database, warehouse))
         direct = stack.enter_context(SqlCatalog(database, warehouse=warehouse, principal="bench"))
