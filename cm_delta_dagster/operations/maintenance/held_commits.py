@@ -24,11 +24,6 @@ def staged_files_of_held(table: Table) -> frozenset[str]:
     return frozenset(proposal.file_name for proposal in table.services.holds.protected_commits(table.table_id))
 
 
-def has_held(table: Table) -> bool:
-    """Whether held commits of the table must be kept. Raises OperationRefusedError."""
-    return bool(table.services.holds.protected_commits(table.table_id))
-
-
 def files_of_held(table: Table) -> frozenset[str]:
     """Locations of all files that held commits add, deletion vectors and change files included.
 

@@ -32,7 +32,7 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.clone_files import files_of_clones
-from cm_delta_dagster.operations.maintenance.held_commits import files_of_held, has_held
+from cm_delta_dagster.operations.maintenance.held_commits import files_of_held
 from cm_delta_dagster.operations.plans import Plan
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -169,12 +169,13 @@ def _drafted(table: Table, retention_ms: int | None, force: bool) -> _DraftPlan:
         )
     now_ms = table.services.now_ms()
     files, linked = _list_files(table)
-    has_holds = has_held(table)
     # This snapshot includes the commits made during the listing, so their files are kept.
     draft = _compared(table, files, linked, kept_ms, force=force, now_ms=now_ms)
-    if not has_holds or not draft.plan.paths:
+    if not draft.plan.paths:
         return draft  # Without anything to delete the held commits are not read.
     held_files = files_of_held(table)
+    if not held_files and table.latest_version() == draft.plan.version:
+        return draft  # No hold was ratified between the two.
     return _compared(table, files, linked | held_files, kept_ms, force=force, now_ms=now_ms)
 
 
