@@ -22,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -40,7 +40,7 @@ from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.ratify_hold import held_tables, ratify_hold
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
-from tests.faults.chaos_server import FORKSERVER, ChaosServer, chaos_server
+from tests.faults.chaos_server import FORKSERVER, ChaosServer, chaos_server, wait_for_transactions
 from tests.faults.chaos_storage import WAREHOUSES, Storage, storage_of
 from tests.faults.chaos_worker import HELD, MODES, TABLE, TWIN, Place, digest, notes, pair_rows, row_ids, rows_of, work
 from tests.support.creation import create_table
@@ -224,6 +224,9 @@ def run(
         outcome.counts.update(storage.calm())
         if isinstance(server, ChaosServer):
             outcome.counts["lost requests and answers"] = server.calm()
+            place = replace(place, url=server.url)
+        else:
+            wait_for_transactions(server.database)
         _check(place, outcome)
     return outcome
 

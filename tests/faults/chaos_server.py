@@ -30,7 +30,7 @@ class ChaosServer:
     """A server in a process of its own.
 
     Attributes:
-        url: of the proxy, which the clients use.
+        url: of the proxy, which the clients use; after :meth:`calm`, of the server itself.
         database: URL of the catalog's database.
         token: of the clients.
     """
@@ -57,12 +57,16 @@ class ChaosServer:
         self._process.join()
 
     def calm(self) -> int:
-        """Stop the faults, and end the requests of killed clients. Return how many requests and answers were lost."""
-        self._proxy.chance = None
+        """Stop the faults, and end the requests of killed clients. Return how many requests and answers were lost.
+
+        The proxy may still have requests of killed clients that it has not passed on. The server therefore continues on another
+        port, where none of them arrives.
+        """
         self.kill()
-        if not self.database.startswith("sqlite"):
-            _wait_for_transactions(self.database)
+        wait_for_transactions(self.database)
+        self._settings = self._settings.model_copy(update={"port": free_port()})
         self._process = self._started()
+        self.url = f"http://127.0.0.1:{self._settings.port}"
         return sum(self._proxy.injected.values())
 
     def _started(self) -> BaseProcess:
@@ -73,8 +77,10 @@ class ChaosServer:
         return process
 
 
-def _wait_for_transactions(database: str) -> None:
-    """Return when PostgreSQL has ended what a killed client has asked for."""
+def wait_for_transactions(database: str) -> None:
+    """Return when PostgreSQL has ended what a killed client has asked for. With SQLite it ends with the client."""
+    if database.startswith("sqlite"):
+        return
     others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
     engine = sa.create_engine(database, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
