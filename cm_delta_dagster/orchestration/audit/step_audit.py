@@ -38,7 +38,7 @@ FAILED_TAG = "cm_delta/audit_failed_checks"
 DISCARDED = "discarded"
 """Outcome of an output whose audit failed."""
 HELD = "held"
-"""Outcome of an output that waits, for an approval or because the catalog did not answer."""
+"""Outcome of an output that waits, for example for an approval."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class StepAudit:
     hold_ms: int
     failure: Exception | None = None
     _hold: Hold | None = None
-    _is_discarded: bool = False
+    _outcome: str | None = None
     _results: list[dg.AssetCheckResult] = field(default_factory=list)
     _versions: Mapping[dg.AssetKey, int] = field(default_factory=dict)
 
@@ -84,7 +84,7 @@ class StepAudit:
             self.failure = error
             results = None
         if results is None:
-            self._is_discarded = _is_discarded(client, hold)
+            self._outcome = _outcome(client, hold)
             for output in outputs:
                 output.context.add_output_metadata(self._entries)
         return results
@@ -97,7 +97,7 @@ class StepAudit:
             if version is None:
                 # The result is not one of the rows that were materialized last.
                 described = result.with_metadata({**result.metadata, **self._entries})
-                if self._is_discarded:
+                if self._outcome == DISCARDED:
                     text = f"{_ended(result.description)}The rows were discarded, and readers never saw them."
                     described = described._replace(description=text)
                 evaluation = described.to_asset_check_evaluation(self.context.get_step_execution_context())
@@ -112,7 +112,7 @@ class StepAudit:
         """Metadata of results, and of an output that is not committed."""
         if self._hold is None:
             return {}
-        outcome = {facts.OUTCOME: DISCARDED if self._is_discarded else HELD} if self.failure else {}
+        outcome = {} if self._outcome is None else {facts.OUTCOME: self._outcome}
         return {HOLD_ID: self._hold.hold_id, **outcome}
 
     def _audit(
@@ -294,12 +294,13 @@ def _ended(text: str | None) -> str:
     return f"{stripped}{'' if stripped.endswith('.') else '.'} " if stripped else ""
 
 
-def _is_discarded(client: DeltaClient, hold: Hold) -> bool:
-    """Whether the hold has ended without a commit; False if that is not known."""
+def _outcome(client: DeltaClient, hold: Hold) -> str | None:
+    """What became of the hold of a step that fails; None if the catalog does not answer."""
     with suppress(CmDeltaError):
         state = client.holds.held_proposals(hold.hold_id)[0].hold.state
-        return state not in (HoldState.PENDING, HoldState.COMMITTED)
-    return False
+        outcomes = {HoldState.PENDING: HELD, HoldState.COMMITTED: WriteOutcome.COMMITTED.value}
+        return outcomes.get(state, DISCARDED)
+    return None
 
 
 def _without_target(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
