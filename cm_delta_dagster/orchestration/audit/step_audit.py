@@ -100,12 +100,28 @@ class StepAudit:
                 if self._outcome == DISCARDED:
                     text = f"{_ended(result.description)}The rows were discarded, and readers never saw them."
                     described = described._replace(description=text)
-                evaluation = described.to_asset_check_evaluation(self.context.get_step_execution_context())
-                yield _without_target(evaluation)
+                evaluation = _without_target(described.to_asset_check_evaluation(self._step))
+                self._log_for_partitions(evaluation)
+                yield evaluation
             else:
-                yield result.with_metadata({**result.metadata, **self._entries, facts.COMMIT_VERSION: version})
+                described = result.with_metadata({**result.metadata, **self._entries, facts.COMMIT_VERSION: version})
+                self._log_for_partitions(described.to_asset_check_evaluation(self._step))
+                yield described
         if self.failure is not None:
             raise self.failure
+
+    @property
+    def _step(self) -> Any:
+        return self.context.get_step_execution_context()
+
+    def _log_for_partitions(self, evaluation: dg.AssetCheckEvaluation) -> None:
+        """Store the result for each partition of a range, which Dagster shows as skipped otherwise."""
+        specs = (spec for check in self.checks for spec in check.specs if spec.partitions_def is not None)
+        if self._step.has_partition_key or evaluation.asset_check_key not in {spec.key for spec in specs}:
+            return
+        context: Any = self.context  # The type hint of log_event lacks the results of checks, which it stores.
+        for key in context.partition_keys if context.has_partition_key_range else ():
+            context.log_event(_of_partition(evaluation, key))
 
     @property
     def _entries(self) -> dict[str, Any]:
@@ -137,7 +153,7 @@ class StepAudit:
             result = results.get(name, output.written.result)
             if asset_key is not None:
                 self._versions = {**self._versions, asset_key: result.version}
-                step = self.context.get_step_execution_context()
+                step = self._step
                 step.add_asset_metadata({HOLD_ID: hold.hold_id}, asset_key=asset_key)
         return results
 
@@ -304,6 +320,13 @@ def _outcome(client: DeltaClient, hold: Hold) -> str | None:
 
 
 def _without_target(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluation:
+    """The same result, without the materialization that Dagster takes for the one that was checked."""
+    return _of_partition(evaluation, evaluation.partition, with_target=False)
+
+
+def _of_partition(
+    evaluation: dg.AssetCheckEvaluation, partition: str | None, *, with_target: bool = True
+) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=evaluation.asset_key,
         check_name=evaluation.check_name,
@@ -312,5 +335,6 @@ def _without_target(evaluation: dg.AssetCheckEvaluation) -> dg.AssetCheckEvaluat
         severity=evaluation.severity,
         description=evaluation.description,
         blocking=evaluation.blocking,
-        partition=evaluation.partition,
+        partition=partition,
+        target_materialization_data=evaluation.target_materialization_data if with_target else None,
     )

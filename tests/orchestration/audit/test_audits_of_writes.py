@@ -71,6 +71,21 @@ def test_a_range_is_audited_as_one_commit(world: World) -> None:
     assert sorted(event.partition for event in world.events("orders")) == ["a", "b", "c"]
     assert {values(event)["cm_delta/commit_version"] for event in world.events("orders")} == {1}
     assert values(evaluations(result)["letters"])["cm_delta/commit_version"] == 1
+    assert results_of_partitions(world, made) == {"a": True, "b": True, "c": True}, "no partition is shown as skipped"
+    bad = audited(by_letter(world, -1.0), checks=[letters_check(seen, partitions_def=LETTERS)])
+    assert not world.materialize(bad, tags=tags, raises=False).success
+    assert results_of_partitions(world, bad) == {"a": False, "b": False, "c": False}
+
+
+def results_of_partitions(world: World, asset: dg.AssetsDefinition) -> dict[str, bool | None]:
+    """By partition, the last result of the only check of an asset; None if it is planned only."""
+    (spec,) = asset.check_specs
+    storage, results = world.instance.event_log_storage, {}
+    for record in reversed(storage.get_asset_check_execution_history(spec.key, limit=50)):
+        evaluation = record.event and record.event.get_dagster_event().event_specific_data
+        if record.partition is not None:
+            results[record.partition] = getattr(evaluation, "passed", None)
+    return results
 
 
 @pytest.mark.requirements("WAP-3", "WAP-4")
