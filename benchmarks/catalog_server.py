@@ -28,14 +28,18 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 
 
 class _Committing:
-    """A table that one catalog commits to: one inline commit at each call."""
+    """A table that one catalog commits to: one inline commit at each call.
 
-    def __init__(self, catalog: Catalog, name: str) -> None:
+    Args:
+        creator: creates the table, by the database: the server would read the file of version 0, and there is none.
+    """
+
+    def __init__(self, creator: SqlCatalog, catalog: Catalog, name: str) -> None:
         self.identifier = TableIdentifier("main", "bench", name)
         self._catalog, self._version = catalog, 0
-        staging = catalog.registry.create_staging_table(self.identifier)
+        staging = creator.registry.create_staging_table(self.identifier)
         self._table_id = staging.table_id
-        catalog.registry.register_table(self._table_id, self.identifier, summary=_summary())
+        creator.registry.register_table(self._table_id, self.identifier, summary=_summary())
 
     def commit(self) -> None:
         self._version += 1
@@ -91,8 +95,10 @@ def _server(database: str, warehouse: str) -> Iterator[tuple[str, str]]:
     with SqlCatalog(database, warehouse=warehouse) as catalog:
         token = catalog.tokens.create_token("bench").secret
     port = free_port()
-    command = [sys.executable, "-m", "tests.faults.chaos_server", database, warehouse, str(port)]
-    with server_process(command, port=port, directory=Path(__file__).parents[1], environment=dict(os.environ)):
+    program = "from cm_delta_dagster.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "serve", "--warehouse", warehouse, "--port", str(port)]
+    environment = {**os.environ, "CM_DELTA_CATALOG_URL": database}
+    with server_process(command, port=port, directory=Path(__file__).parents[1], environment=environment):
         yield f"http://127.0.0.1:{port}", token
 
 
@@ -107,7 +113,7 @@ def measure(kind: str, rounds: int, *, seed: int = 1) -> dict[str, Any]:
         url, token = stack.enter_context(_server(database, warehouse))
         direct = stack.enter_context(SqlCatalog(database, warehouse=warehouse, principal="bench"))
         over_http = stack.enter_context(HttpCatalog(url, token))
-        tables = {"direct": _Committing(direct, "direct"), "server": _Committing(over_http, "server")}
+        tables = {"direct": _Committing(direct, direct, "direct"), "server": _Committing(direct, over_http, "server")}
         for number in range(rounds + 20):
             for task in ("commit", "load"):
                 for way in chance.sample(sorted(tables), k=2):
