@@ -137,6 +137,45 @@ def test_a_table_that_another_asset_writes_in_the_same_run_is_refused(world: Wor
     assert seen == []
 
 
+@pytest.mark.requirements("WAP-3")
+def test_a_blocking_check_that_is_a_step_of_the_same_run_is_refused_before_anything_is_computed(world: World) -> None:
+    """Without ``cm_delta_definitions``, which refuses it when the definitions are loaded."""
+    computed = []
+
+    @dg.asset(name="orders", metadata={"mode": "append"})
+    def written() -> DataFrame:
+        computed.append(1)
+        return world.frame(GOOD, COLUMNS)
+
+    @dg.asset_check(asset="orders", blocking=True)
+    def late(orders: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    made = audited(written, checks=[no_negative])
+    job = dg.Definitions([made], asset_checks=[late], resources=world.resources).resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(instance=world.instance, raise_on_error=False)
+    failure = result.failure_data_for_node("orders")
+    assert not result.success and failure is not None and failure.error is not None
+    assert "late of orders is blocking and is a step of its own" in str(failure.error.cause or failure.error)
+    assert computed == []
+
+
+@pytest.mark.requirements("WAP-3", "WAP-4")
+@pytest.mark.parametrize(
+    "selection",
+    [dg.AssetSelection.assets("orders").without_checks(), dg.AssetSelection.checks_for_assets("orders")],
+    ids=["rows without checks", "checks without rows"],
+)
+def test_a_selection_cannot_separate_the_rows_of_an_audit_from_its_checks(
+    world: World, selection: dg.AssetSelection
+) -> None:
+    made = audited(orders(world, GOOD), checks=[no_negative])
+    job = dg.define_asset_job("some", selection=selection)
+    with pytest.raises(dg.DagsterInvalidDefinitionError) as caught:
+        dg.Definitions([made], jobs=[job], resources=world.resources).resolve_job_def("some")
+    assert isinstance(caught.value.__cause__, dg.DagsterInvalidSubsetError)
+
+
 @pytest.mark.requirements("WAP-2")
 def test_an_audit_whose_rows_need_an_approval_waits_for_it_with_its_results(world: World) -> None:
     world.materialize(orders(world, GOOD))
