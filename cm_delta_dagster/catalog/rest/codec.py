@@ -48,12 +48,9 @@ _READ_BY_SERVER: frozenset[tuple[type, str]] = frozenset(
 """Bytes of a file that the server reads itself: of a large one they are not sent, which a limit of bodies would refuse."""
 
 _MAX_SENT_BYTES = 64 * 1024
-_MAX_INT = 2**63 - 1
-
 _LEAVES: Mapping[object, Callable[[], Schema]] = {
     str: core_schema.str_schema,
-    # Numbers of the protocol and of both databases have 64 bits.
-    int: lambda: core_schema.int_schema(ge=-_MAX_INT - 1, le=_MAX_INT),
+    int: core_schema.int_schema,
     float: core_schema.float_schema,
     bool: core_schema.bool_schema,
     bytes: core_schema.bytes_schema,

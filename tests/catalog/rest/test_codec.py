@@ -48,7 +48,6 @@ st.register_type_strategy(
 # A client cannot set what the catalog has parsed of a commit.
 st.register_type_strategy(CheckedContent, st.none())
 st.register_type_strategy(float, st.floats(allow_nan=False))
-st.register_type_strategy(int, st.integers(-(2**63), 2**63 - 1))
 st.register_type_strategy(
     CommitHistory,
     st.builds(CommitHistory, proposals=st.lists(st.from_type(CommitProposal), min_size=1, max_size=2).map(tuple)),

@@ -201,6 +201,11 @@ class Database:
             return retrying(once, statements)
         except sa.exc.SQLAlchemyError as error:
             raise self._mapped(error) from error
+        except OverflowError as error:  # SQLite's driver does not raise an error of databases for it.
+            raise InvalidArgumentError(
+                "A number of the call has more than 64 bits, which the database of the catalog cannot store or compare. Nothing "
+                "was changed."
+            ) from error
 
     def _read_once(self, statements: Callable[[sa.Connection], T]) -> T:
         if not self._is_sqlite:
