@@ -8,12 +8,13 @@ from typing import Self
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
-from cm_delta_dagster.api.table.held_commit import HeldCommit, duration_of
+from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import hold_duration_ms
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 
@@ -28,7 +29,7 @@ class MultiTableTransaction:
 
     def __init__(self, connection: ClientSession, *, hold: bool | timedelta = False) -> None:
         self._connection = connection
-        self._hold_ms = None if hold is False else duration_of(hold)
+        self._hold_ms = None if hold is False else hold_duration_ms(hold)
         self._writes = DeferredWrites(connection.client)
         self._results: Mapping[str, WriteResult] | None = None
         self._held_commit: HeldCommit | None = None

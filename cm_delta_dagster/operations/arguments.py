@@ -8,7 +8,8 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Concatenate, ParamSpec, TypeVar
 
-from cm_delta_dagster.catalog.durations import is_duration
+from cm_delta_dagster.catalog.durations import is_duration, milliseconds_of
+from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, MAX_HOLD_DURATION_MS
 from cm_delta_dagster.client.snapshots.log_reader import storage_missing
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, ObjectNotFoundError, TableStorageMissingError
@@ -237,3 +238,19 @@ def epoch_milliseconds(timestamp: Timestamp, *, zone: Callable[[], tzinfo]) -> i
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=zone())
     return (moment - _EPOCH) // timedelta(milliseconds=1)
+
+
+def hold_duration_ms(hold: bool | timedelta) -> int:
+    """The milliseconds until a hold expires; True for seven days.
+
+    Raises:
+        InvalidArgumentError: neither True nor a duration, or not one that a hold may have.
+    """
+    if hold is True:
+        return HOLD_DURATION_MS
+    if not isinstance(hold, timedelta) or not 0 < milliseconds_of(hold) <= MAX_HOLD_DURATION_MS:
+        raise InvalidArgumentError(
+            f"hold is {hold!r}: give True, for seven days, or the time until the hold expires, e.g. timedelta(days=2), at most "
+            "366 days. Nothing was written."
+        )
+    return milliseconds_of(hold)

@@ -243,6 +243,12 @@ def _wrong_audits(defs: dg.Definitions, stored: list[_StoredAsset]) -> Iterator[
     for definition in defs.asset_checks or ():
         separate = (spec for spec in definition.check_specs if spec.blocking and spec.asset_key in audited)
         yield from map(registered_as_step, separate)
+    for asset in stored:
+        if asset.contract.audit is not None and asset.spec.key not in audited:
+            yield (
+                f"Asset {asset.spec.key.to_user_string()} has 'audit' in its metadata, and no audit: its rows would be published "
+                "unchecked. Give it to audited(asset, checks=[...]), or remove the key."
+            )
     for asset, other in itertools.permutations(stored, 2):
         if asset.spec.key in audited and asset.contract.identifier == other.contract.identifier:
             yield (

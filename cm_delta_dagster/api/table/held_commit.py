@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from pyspark.sql import Column
 
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.table_changes import TableChanges
 from cm_delta_dagster.api.table.table_scan import TableScan
-from cm_delta_dagster.catalog.durations import milliseconds_of
-from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, MAX_HOLD_DURATION_MS, Hold, HoldState, WaitsFor
+from cm_delta_dagster.catalog.holds import Hold, HoldState, WaitsFor
 from cm_delta_dagster.client.snapshots.table_with_hold import TableWithHold
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
@@ -93,6 +92,7 @@ class HeldCommit:
             HoldClosedError: the hold is not pending.
             CommitConflictError: another commit changed what the held one depends on; it cannot be ratified any more.
             InvalidArgumentError: an unknown column or table, or an invalid condition.
+            TableStorageMissingError: a file of the hold cannot be read.
         """
         scan = open_scan(
             self._opened(table),
@@ -125,7 +125,9 @@ class HeldCommit:
             raise InvalidArgumentError(
                 f"table is {table!r}; the hold {self.hold_id} has the tables {', '.join(self.tables)}. Name one of them."
             )
-        return held_tables(self._connection.client, self.hold_id)[table]
+        table_id = next(entry.table_id for entry in self._hold.tables if str(entry.identifier) == table)
+        opened = held_tables(self._connection.client, self.hold_id).values()  # By the names that the tables have now.
+        return next(entry for entry in opened if entry.table_id == table_id)
 
     def ratify(
         self, *, tags: Mapping[str, str] | None = None, audited: Mapping[str, int] | None = None
@@ -146,7 +148,29 @@ class HeldCommit:
             TableNotFoundError: a table was dropped.
             CommitStateUnknownError: the catalog did not answer; call it again.
         """
-        return ratify_hold(self._connection.client, self.hold_id, tags=tags, audited=audited)
+        return ratify_hold(self._connection.client, self.hold_id, tags=tags, audited=self._audited(audited))
+
+    def _audited(self, audited: Mapping[str, int] | None) -> Mapping[str, int] | None:
+        """By the ids of the tables. Raises InvalidArgumentError for another table, or what is not a version."""
+        if audited is None:
+            return None
+        if not isinstance(audited, Mapping):
+            raise InvalidArgumentError(
+                f"audited is {audited!r}; give a version for each table, e.g. {{{self.tables[0]!r}: scan.version}}. Nothing was "
+                "committed."
+            )
+        table_ids = {str(table.identifier): table.table_id for table in self._hold.tables}
+        for name, version in audited.items():
+            if name not in table_ids:
+                raise InvalidArgumentError(
+                    f"audited names {name!r}; the hold {self.hold_id} has the tables {', '.join(self.tables)}. Nothing was "
+                    "committed."
+                )
+            if not isinstance(version, int) or isinstance(version, bool):
+                raise InvalidArgumentError(
+                    f"audited has {version!r} for {name}; give the version of the scan that was checked. Nothing was committed."
+                )
+        return {table_ids[name]: version for name, version in audited.items()}
 
     def discard(self, reason: str) -> "HeldCommit":
         """End the hold without a commit; ``vacuum`` deletes its files later. A repeated call does nothing.
@@ -157,19 +181,3 @@ class HeldCommit:
             InvalidArgumentError: no reason was given.
         """
         return HeldCommit(self._connection, self._connection.client.holds.discard_hold(self.hold_id, reason=reason))
-
-
-def duration_of(hold: bool | timedelta) -> int:
-    """The milliseconds until a hold expires; True for seven days.
-
-    Raises:
-        InvalidArgumentError: neither True nor a duration, or not one that a hold may have.
-    """
-    if hold is True:
-        return HOLD_DURATION_MS
-    if not isinstance(hold, timedelta) or not 0 < milliseconds_of(hold) <= MAX_HOLD_DURATION_MS:
-        raise InvalidArgumentError(
-            f"hold is {hold!r}: give True, for seven days, or the time until the hold expires, e.g. timedelta(days=2), at most "
-            "366 days. Nothing was written."
-        )
-    return milliseconds_of(hold)

@@ -6,14 +6,14 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from cm_delta_dagster.api.table.held_commit import HeldCommit, duration_of
+from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.api.table.table_alterer import TableAlterer
 from cm_delta_dagster.api.table.table_reads import TableReads
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
-from cm_delta_dagster.operations.arguments import Timestamp, one_of
+from cm_delta_dagster.operations.arguments import Timestamp, hold_duration_ms, one_of
 from cm_delta_dagster.operations.tables.restore import RestorePlan, RestoreResult, apply_restore, plan_restore, restore
 from cm_delta_dagster.operations.writing.deferred_writes import hold_write
 from cm_delta_dagster.operations.writing.write_result import WriteResult
@@ -31,7 +31,7 @@ class TableWrites(RowWrites, TableReads[Table]):
     def _hold(
         self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
     ) -> HeldCommit:
-        client, duration_ms = self._connection.client, duration_of(hold)
+        client, duration_ms = self._connection.client, hold_duration_ms(hold)
         entry = hold_write(client, self.table, write, idempotency=idempotency, duration_ms=duration_ms)
         return HeldCommit(self._connection, entry)
 

@@ -20,7 +20,7 @@ from cm_delta_dagster.client.post_commit.hook_services import RatifiedWrite
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
-from cm_delta_dagster.errors import CommitConflictError, CommitRetriesExceededError
+from cm_delta_dagster.errors import CommitRetriesExceededError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.commits.commit_validation import encode_checked
@@ -85,12 +85,6 @@ class TableCommitter:
         )
         rebase.follow_latest()
         base = rebase.base
-        for winner in rebase.winners:
-            if winner.commit_info is not None and winner.commit_info.txn_id == transaction.txn_id:
-                raise CommitConflictError(
-                    f"{transaction.operation} on {base.identifier} was committed as version {winner.version}. Read that version.",
-                    winning_version=winner.version,
-                )
         timestamp = next_in_commit_timestamp(self._now_ms(), base.timestamp_ms)
         data = encode_checked(transaction.actions(base, in_commit_timestamp=timestamp))
         own = commit_json.decode_commit(data, version=base.version + 1)

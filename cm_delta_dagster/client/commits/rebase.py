@@ -119,6 +119,7 @@ class Rebase:
         self._on_winners(winners, ratified.published_version)
         pending = transaction.pending(base)
         for winner in winners:
+            self._refuse_itself(winner)
             conflict = check_conflict(pending, winner, location=base.location) or _unsupported(winner, base.identifier)
             if conflict is not None:
                 raise CommitConflictError(
@@ -135,6 +136,15 @@ class Rebase:
         )
         self.winners += winners
         self.winner_records.update((commit.version, commit) for commit in ratified.commits)
+
+    def _refuse_itself(self, winner: CommitActions) -> None:
+        """Refuse to commit a hold again that a catalog, restored from a backup, does not know to be ratified."""
+        transaction, info = self._transaction, winner.commit_info
+        if transaction.hold_id is not None and info is not None and info.txn_id == transaction.txn_id:
+            raise CommitConflictError(
+                f"{transaction.operation} on {self.base.identifier} was committed as version {winner.version}. Read that version.",
+                winning_version=winner.version,
+            )
 
     def _check_audited(self, winner: CommitActions) -> None:
         audited = self._audited_version

@@ -1,6 +1,6 @@
 """Compares the history of one table in the catalog with that in its log, for recovery. Changes nothing."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.advice import advice
@@ -74,15 +74,27 @@ def compare_history(
     )
     comparison = HistoryComparison(plan=plan, reader=reader, ratified=ratified, listing=listing)
     metadata_id = None if entry.definition is None else entry.definition.metadata.id
+    holds = {
+        table.txn_id: hold.hold_id
+        for hold in client.holds.holds(table_id=entry.table_id, with_closed=True)
+        for table in hold.tables
+        if table.table_id == entry.table_id
+    }
     try:
-        return _LogComparison(comparison, records, metadata_id).run(keep, take_staged)
+        return _LogComparison(comparison, records, metadata_id, holds).run(keep, take_staged)
     except _NotComparableError as error:
         return replace(comparison, plan=replace(plan, problem=str(error)))
 
 
 class _LogComparison:
-    def __init__(self, comparison: HistoryComparison, records: CatalogRecords, metadata_id: str | None) -> None:
-        self._comparison = comparison
+    def __init__(
+        self,
+        comparison: HistoryComparison,
+        records: CatalogRecords,
+        metadata_id: str | None,
+        holds: Mapping[str, str],
+    ) -> None:
+        self._comparison, self._holds = comparison, holds
         self._metadata_id = metadata_id
         self._plan, self._reader, self._listing = comparison.plan, comparison.reader, comparison.listing
         self._ratified = comparison.ratified
@@ -133,7 +145,12 @@ class _LogComparison:
         takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))
         if takes_storage:
             staged, lost = staged_candidates(
-                self._reader, chain, self._listing, chosen=take_staged, known=self._known_txn_ids()
+                self._reader,
+                chain,
+                self._listing,
+                chosen=take_staged,
+                known=self._known_txn_ids(),
+                holds=self._holds,
             )
             plan = replace(plan, staged=staged, lost=lost)
         return replace(self._comparison, plan=plan, chain=chain, own=own, is_cleaned=start is not None)

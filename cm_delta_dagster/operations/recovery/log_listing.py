@@ -66,7 +66,13 @@ def above(versions: Iterable[int], version: int) -> list[int]:
 
 
 def staged_candidates(
-    reader: CommitReader, chain: Chain, listing: DirectoryListings, *, chosen: Collection[str], known: Collection[str]
+    reader: CommitReader,
+    chain: Chain,
+    listing: DirectoryListings,
+    *,
+    chosen: Collection[str],
+    known: Collection[str],
+    holds: Mapping[str, str],
 ) -> tuple[tuple[StagedCandidate, ...], tuple[LostCommit, ...]]:
     """Find staged files above the chain, and versions above it of which no copy exists.
 
@@ -74,6 +80,8 @@ def staged_candidates(
 
     Args:
         known: ``txnId`` of commits that the catalog has: their staged files are copies or earlier commit attempts.
+        holds: by ``txnId``, the ids of the holds that the catalog has. Without evidence that they were ratified, their files
+            are not recorded: readers would see rows that wait, or were discarded.
     """
     end = chain.version
     recorded = {*known, *(link.proposal.summary.txn_id for link in chain.links)}
@@ -84,7 +92,9 @@ def staged_candidates(
         if not isinstance(file, StagedCommitFile) or file.version <= end:
             continue
         content = CommitFileContent.read(reader.store, status, file.version)
-        candidate = _candidate(chain, content, take=status.name in chosen, evidence_by_version=evidence_by_version)
+        candidate = _candidate(
+            chain, content, take=status.name in chosen, evidence_by_version=evidence_by_version, holds=holds
+        )
         if candidate.commit is None or candidate.commit.txn_id not in recorded:
             candidates.append(candidate)
     copied = {(candidate.version, candidate.commit.txn_id) for candidate in candidates if candidate.commit is not None}
@@ -132,7 +142,12 @@ def overtaken_commits(
 
 
 def _candidate(
-    chain: Chain, content: CommitFileContent, *, take: bool, evidence_by_version: Mapping[int, LostCommit]
+    chain: Chain,
+    content: CommitFileContent,
+    *,
+    take: bool,
+    evidence_by_version: Mapping[int, LostCommit],
+    holds: Mapping[str, str],
 ) -> StagedCandidate:
     problem = None
     taken = False
@@ -140,18 +155,21 @@ def _candidate(
         commit = describe_commit(content)
     except RefusedError as error:
         return StagedCandidate(name=content.name, version=content.version, commit=None, problem=str(error))
+    source = evidence_by_version.get(content.version)
+    evidence = ""
+    if source is not None and source.txn_id == commit.txn_id:
+        evidence = f"{source.known_from} was written after this commit was ratified."
+    hold_id = holds.get(commit.txn_id)
     try:
-        if take:
+        if hold_id is not None and not evidence:
+            problem = f"it is the held commit {hold_id}. Ratify or discard the hold."
+        elif take:
             chain.add(content)
             taken = True
         else:
             chain.check(content)
     except RefusedError as error:
         problem = str(error)
-    source = evidence_by_version.get(content.version)
-    evidence = ""
-    if source is not None and source.txn_id == commit.txn_id:
-        evidence = f"{source.known_from} was written after this commit was ratified."
     return StagedCandidate(
         name=content.name,
         version=content.version,

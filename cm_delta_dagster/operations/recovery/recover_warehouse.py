@@ -219,7 +219,7 @@ def _plan_adoption(
     chain, rejected = _chain(reader, listing)
     links = tuple(chain.links)
     table_id = chain.table_id
-    staged, lost = staged_candidates(reader, chain, listing, chosen=take_staged, known=())
+    staged, lost = staged_candidates(reader, chain, listing, chosen=take_staged, known=(), holds={})
     marker = read_table_marker(store, location)
     if marker is not None and marker.table_id != table_id:
         marker = None

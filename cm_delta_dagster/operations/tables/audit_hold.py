@@ -48,6 +48,7 @@ def audit_hold(
         CommitRefusedError: a rule refuses a commit; the hold is discarded.
         ApprovalRequiredError: a rule demands an approval, which the hold waits for from now on.
         HoldClosedError: the hold has expired, or was closed by someone else.
+        TableStorageMissingError: a file of it, or the version that it read, cannot be read; the hold stays.
         CommitStateUnknownError: the catalog did not answer; a repetition of the write finds the hold or its versions.
     """
     outdated: HoldOutdatedError | None = None
@@ -61,7 +62,7 @@ def audit_hold(
         if verdict.reason is not None:
             _discard(client, hold_id, verdict.reason)
             return None
-        audited = {name: state.latest.version for name, state in states.items()} if rechecks else None
+        audited = {state.table_id: state.latest.version for state in states.values()} if rechecks else None
         try:
             return ratify_hold(client, hold_id, tags=verdict.tags, audited=audited)
         except HoldOutdatedError as error:

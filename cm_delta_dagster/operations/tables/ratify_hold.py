@@ -20,6 +20,7 @@ from cm_delta_dagster.errors import (
     CorruptLogError,
     HoldClosedError,
     ObjectNotFoundError,
+    TableStorageMissingError,
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.tables.missing_files import missing_files
@@ -53,7 +54,8 @@ def approve_hold(client: DeltaClient, hold_id: str) -> RatifiedHold:
     """Commit a hold, also one that waits for an approval, which the caller gives. A repeated call returns the same versions.
 
     Raises:
-        CommitConflictError: another commit changed what it depends on, or its files are gone; the hold is closed.
+        CommitConflictError: another commit changed what it depends on; the hold is closed.
+        TableStorageMissingError: a file of it, or the version that it read, cannot be read; the hold stays.
         HoldClosedError: the hold was discarded or rejected, has expired, or was closed by a conflict.
         CommitRefusedError: a rule refuses a commit, or one that needs an approval was set or changed since the request, or is
             violated only now; the hold stays.
@@ -77,7 +79,7 @@ def ratify_hold(
 
     Args:
         tags: added to those of the commits, e.g. who audited them.
-        audited: by ``catalog.schema.table``, the version of the held state that was checked.
+        audited: by the id of the table, the version of the held state that was checked.
 
     Raises as :func:`approve_hold`, ApprovalRequiredError while it waits for an approval, and HoldOutdatedError if another
     commit has changed rows since a version in ``audited``: the hold stays.
@@ -107,7 +109,7 @@ def _decide(
             TableCommit(
                 committer=table.committer,
                 transaction=held_transaction(table, proposal, committing=True),
-                audited_version=None if audited is None else audited.get(str(table.identifier)),
+                audited_version=None if audited is None else audited.get(table.table_id),
             )
             for table, proposal in zip(tables, proposals, strict=True)
         ]
@@ -166,21 +168,19 @@ def held_transaction(table: Table, proposal: HeldProposal, *, committing: bool) 
         committing: whether the files of the commit must exist.
 
     Raises:
-        CommitConflictError: the commit cannot be made any more.
+        TableStorageMissingError: a file of it, or the version that it read, cannot be read.
     """
     intent, hold = TransactionIntent.parse(proposal.intent), proposal.hold
     try:
         commit = read_held(table.store, table.location, proposal)
     except ObjectNotFoundError as error:
-        raise _lost(hold, f"its staged file does not exist any more ({error})") from error
+        raise _lost(hold, f"its staged file does not exist ({error})") from error
     if committing:
         _require_files(table, commit, hold)
     try:
         snapshot = table.snapshot(version=intent.read_version)
     except (VersionNotFoundError, CorruptLogError) as error:
-        raise _lost(
-            hold, f"the version {intent.read_version} that it read cannot be loaded any more ({error})"
-        ) from error
+        raise _lost(hold, f"the version {intent.read_version} that it read cannot be loaded ({error})") from error
     transaction = table.start_transaction(
         snapshot, operation=intent.operation, parameters=intent.parameters, context=intent.context
     )
@@ -200,11 +200,12 @@ def _require_files(table: Table, commit: CommitActions, hold: Hold) -> None:
     """Refuse a commit whose files were deleted: it would make the table unreadable. Change files are not looked for."""
     missing = missing_files(table.services.stores, commit.adds, location=table.location)
     if missing:
-        raise _lost(hold, f"{len(missing)} of its files do not exist any more, first {min(missing)}")
+        raise _lost(hold, f"{len(missing)} of its files do not exist, first {min(missing)}")
 
 
-def _lost(hold: Hold, why: str) -> CommitConflictError:
-    return CommitConflictError(
-        f"The hold {hold.hold_id} for {hold.summary} cannot be committed: {why}. Nothing was committed, and the hold is closed. "
-        "Run the write again."
+def _lost(hold: Hold, why: str) -> TableStorageMissingError:
+    """Storage that is out of reach for a moment looks the same as lost files, so that the hold stays."""
+    return TableStorageMissingError(
+        f"The hold {hold.hold_id} for {hold.summary} cannot be committed: {why}. Nothing was committed, and the hold stays. If the "
+        "storage was out of reach, repeat the call; if the files are lost, discard the hold and run the write again."
     )

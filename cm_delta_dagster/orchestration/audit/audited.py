@@ -10,7 +10,7 @@ from dagster._core.execution.plan.compute import gen_from_async_gen
 from dagster._core.execution.plan.compute_generator import create_op_compute_wrapper
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.arguments import hold_duration_ms
 from cm_delta_dagster.orchestration.assets.change_inputs import io_manager_of
 from cm_delta_dagster.orchestration.assets.commit_together import check_group
 from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDeltaIOManager
@@ -45,7 +45,7 @@ def audited(
     Raises:
         InvalidArgumentError: the asset or a check cannot be a part of an audit.
     """
-    hold_ms = duration_ms(hold, name="hold")
+    hold_ms = hold_duration_ms(hold)
     _check_asset(asset)
     audit_checks = [AuditCheck.of(check, audited=frozenset(asset.keys)) for check in _flat(checks)]
     specs = _check_specs(asset, audit_checks)
@@ -86,6 +86,14 @@ def _check_asset(asset: dg.AssetsDefinition) -> None:
     if asset.can_subset:
         raise refused(
             f"{name} are outputs of a function with can_subset, and a run that leaves one out would not check it. Remove can_subset"
+        )
+    own = [spec.name for spec in asset.check_specs if spec.blocking]
+    if any(AUDITED_BY in spec.metadata for spec in asset.specs):
+        raise refused(f"{name} is audited already. Give all checks to one audit")
+    if own:
+        raise refused(
+            f"the function of {name} yields the result of the blocking check {own[0]} itself, when readers see the rows already. "
+            "Make it a function with @dg.asset_check, and give that to the audit"
         )
     outputs = {
         asset.get_output_name_for_asset_key(key): asset.op.output_dict[asset.get_output_name_for_asset_key(key)]

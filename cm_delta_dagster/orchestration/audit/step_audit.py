@@ -56,6 +56,7 @@ class StepAudit:
     manager: CatalogManagedDeltaIOManager
     hold_ms: int
     failure: Exception | None = None
+    _has_committed: bool = False
     _hold: Hold | None = None
     _outcome: str | None = None
     _results: list[dg.AssetCheckResult] = field(default_factory=list)
@@ -70,6 +71,7 @@ class StepAudit:
             InvalidArgumentError: another output of the run writes to one of the tables.
             CmDeltaError: nothing is held, see :meth:`DeferredWrites.hold`.
         """
+        self._has_committed = True
         for output in outputs:
             _refuse_other_writer(output)
         self._hold = hold = writes.hold(duration_ms=self.hold_ms)
@@ -90,7 +92,14 @@ class StepAudit:
         return results
 
     def events(self) -> Iterator[dg.AssetCheckResult | dg.AssetCheckEvaluation]:
-        """The results of the checks, for Dagster. Raises ``failure`` after them."""
+        """The results of the checks, for Dagster. Raises ``failure`` after them, and if not all outputs were written."""
+        if not self._has_committed:
+            raise dg.Failure(
+                description="The audit had no rows to check: an output of the step was returned as a result without rows, such as "
+                "dg.MaterializeResult. Rows that the function wrote itself were not checked, and rows of its other outputs were "
+                "discarded. Return the rows of all outputs.",
+                allow_retries=False,
+            )
         for result in self._results:
             assert result.asset_key is not None, "AuditCheck.run adds it"
             version = self._versions.get(result.asset_key)
@@ -134,23 +143,27 @@ class StepAudit:
     def _audit(
         self, client: DeltaClient, hold: Hold, outputs: Sequence[WrittenOutput]
     ) -> Mapping[str, WriteResult] | None:
-        rechecks = any(output.write.contract.audit is AuditMode.RECHECK for output in outputs)
+        rechecks = any(output.write.contract.audit is not AuditMode.DISJOINT_OK for output in outputs)
         ratified = audit_hold(
             client, hold.hold_id, check=lambda tables: self._verdict(_states(outputs, tables)), rechecks=rechecks
         )
         if ratified is None:
             self.failure = self._failed(hold, outputs)
             return None
-        results = {
-            str(table.identifier): committed_write(
+        by_id = {
+            table.table_id: committed_write(
                 client.open(client.registry.load_table_by_id(table.table_id)), table.version, retries=ratified.retries
             )
             for table in ratified.hold.tables
             if table.version is not None
         }
+        results = {}
         for output in outputs:
-            name, asset_key = str(output.written.table.identifier), output.write.origin.asset_key
-            result = results.get(name, output.written.result)
+            table, asset_key = output.written.table, output.write.origin.asset_key
+            result = by_id.get(table.table_id, output.written.result)
+            results[str(table.identifier)] = (
+                result  # The name by which the step wrote, also if the table was renamed since.
+            )
             if asset_key is not None:
                 self._versions = {**self._versions, asset_key: result.version}
                 step = self._step
@@ -268,13 +281,19 @@ class _StepStates:
 
 
 def _states(outputs: Sequence[WrittenOutput], tables: Mapping[str, TableWithHold]) -> _StepStates:
+    """The states that checks read: of ``tables`` the held ones, of other outputs what is committed.
+
+    Raises:
+        InvalidArgumentError: the rows of an output are held, and ``tables`` lacks their state.
+    """
+    held = {table.table_id: table for table in tables.values()}
+    for output in outputs:
+        if output.written.result.outcome is WriteOutcome.STAGED and output.written.table.table_id not in held:
+            raise InvalidArgumentError(f"The held rows of {output.written.table.identifier} cannot be read.")
     by_key = {output.write.origin.asset_key: output for output in outputs if output.write.origin.asset_key is not None}
     return _StepStates(
         outputs=by_key,
-        tables={
-            key: tables.get(str(output.written.table.identifier), output.written.table)
-            for key, output in by_key.items()
-        },
+        tables={key: held.get(output.written.table.table_id, output.written.table) for key, output in by_key.items()},
     )
 
 

@@ -98,7 +98,7 @@ class WriteContract:
     named_after: tuple[str, ...] = ()
     on_conflict: OnConflict = OnConflict.FAIL
     commit_together: bool = False
-    audit: AuditMode = AuditMode.RECHECK
+    audit: AuditMode | None = None
     declaration: TableDeclaration = field(default_factory=TableDeclaration)
 
     @property
@@ -198,7 +198,7 @@ def parse_write_contract(
         partition_by=None if "partition_by" not in entries else column_names(entries["partition_by"], "partition_by"),
         on_conflict=choice(entries.get("on_conflict", OnConflict.FAIL.value), OnConflict, "on_conflict"),
         commit_together=switch(entries.get("commit_together"), "commit_together"),
-        audit=choice(entries.get("audit", AuditMode.RECHECK.value), AuditMode, "audit"),
+        audit=choice(entries["audit"], AuditMode, "audit") if "audit" in entries else None,
         declaration=parse_declaration(entries),
     )
     _check_combinations(contract, entries, partitioned=partitioned)

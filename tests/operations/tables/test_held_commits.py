@@ -154,7 +154,7 @@ def test_a_hold_that_was_checked_before_other_rows_came_is_checked_again(lake: L
     hold = held(lake, (table, change(lake, table, adds="new.parquet")))
 
     def checked() -> dict[str, int]:
-        return {name: opened.latest.version for name, opened in held_tables(lake.client, hold.hold_id).items()}
+        return {opened.table_id: opened.latest.version for opened in held_tables(lake.client, hold.hold_id).values()}
 
     audited = checked()
     maintenance = table.start_transaction(table.snapshot(), operation="SET TBLPROPERTIES")

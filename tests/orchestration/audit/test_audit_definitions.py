@@ -1,5 +1,7 @@
 """What can be audited: definitions that are refused when they are loaded, and runs that are refused before they compute."""
 
+from datetime import timedelta
+
 import dagster as dg
 import pyarrow as pa
 import pytest
@@ -91,6 +93,32 @@ def automated(orders: pa.Table) -> dg.AssetCheckResult:
 def test_checks_that_an_audit_cannot_run_are_refused(checks, what: str) -> None:
     with pytest.raises(InvalidArgumentError, match=what):
         audited(orders, checks=checks)
+
+
+@pytest.mark.requirements("WAP-3")
+def test_an_asset_that_an_audit_cannot_keep_from_readers_is_refused() -> None:
+    @dg.asset(name="orders", check_specs=[dg.AssetCheckSpec("own", asset="orders", blocking=True)])
+    def with_own_check():
+        yield dg.Output(pa.table({"amount": [1.0]}))
+        yield dg.AssetCheckResult(check_name="own", passed=False)
+
+    with pytest.raises(InvalidArgumentError, match="yields the result of the blocking check own itself"):
+        audited(with_own_check, checks=[positive])
+    with pytest.raises(InvalidArgumentError, match="is audited already"):
+        audited(audited(orders, checks=[positive]), checks=[reports])
+    for hold in (timedelta(0), timedelta(days=400), 5):
+        with pytest.raises(InvalidArgumentError, match="hold is"):
+            audited(orders, checks=[positive], hold=hold)
+
+
+@pytest.mark.requirements("WAP-5")
+@pytest.mark.parametrize("mode", ["recheck", "disjoint_ok"])
+def test_metadata_for_an_audit_without_one_is_an_error_at_load(mode: str) -> None:
+    @dg.asset(metadata={"mode": "append", "audit": mode})
+    def forgotten() -> pa.Table:
+        return pa.table({"amount": [1.0]})
+
+    assert "Asset forgotten has 'audit' in its metadata, and no audit" in problems(forgotten)
 
 
 def multi(*, together: bool = True, **arguments) -> dg.AssetsDefinition:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitConflictError, HoldClosedError, HoldOutdatedError, InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.tables.ratify_hold import approve_hold
@@ -158,6 +159,36 @@ def test_a_blocking_check_that_is_a_step_of_the_same_run_is_refused_before_anyth
     assert not result.success and failure is not None and failure.error is not None
     assert "late of orders is blocking and is a step of its own" in str(failure.error.cause or failure.error)
     assert computed == []
+
+
+@pytest.mark.requirements("WAP-5")
+def test_rows_that_are_added_under_a_new_name_of_the_table_are_checked_too(world: World) -> None:
+    world.materialize(orders(world, GOOD))
+
+    def rename_and_append() -> None:
+        table = world.client.table(TABLE)
+        world.client.registry.rename_table(table.table_id, TableIdentifier.of("main.default.renamed"))
+        append(world.client.table("main.default.renamed"), frame=world.frame([(9, 9.0)], COLUMNS))
+
+    check, seen = interrupted(rename_and_append, times=1)
+    made = audited(orders(world, [(5, 5.0)], metadata={"mode": "append"}), checks=[check])
+    assert world.materialize(made).success
+    assert seen == [3, 4]
+    assert world.rows("main.default.renamed") == [*GOOD, (5, 5.0), (9, 9.0)]
+
+
+@pytest.mark.requirements("WAP-3")
+def test_an_asset_that_writes_its_rows_itself_is_not_taken_for_audited(world: World) -> None:
+    """Its type is not known when the definitions are loaded."""
+
+    @dg.asset(name="orders", metadata={"mode": "append"})
+    def written_elsewhere():
+        return dg.MaterializeResult()
+
+    result = world.materialize(audited(written_elsewhere, checks=[no_negative]), raises=False)
+    failure = result.failure_data_for_node("orders")
+    assert not result.success and failure is not None
+    assert "The audit had no rows to check" in str(failure.user_failure_data.description)
 
 
 @pytest.mark.requirements("WAP-3", "WAP-4")
