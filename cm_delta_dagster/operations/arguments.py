@@ -250,7 +250,7 @@ def hold_duration_ms(hold: bool | timedelta) -> int:
         return HOLD_DURATION_MS
     if not isinstance(hold, timedelta) or not 0 < milliseconds_of(hold) <= MAX_HOLD_DURATION_MS:
         raise InvalidArgumentError(
-            f"hold is {hold!r}: give True, for seven days, or the time until the hold expires, e.g. timedelta(days=2), at most "
-            "366 days. Nothing was written."
+            f"hold is {hold!r}: give True, for seven days, or a timedelta of at most 366 days until the hold expires. Nothing was "
+            "written."
         )
     return milliseconds_of(hold)

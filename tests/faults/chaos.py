@@ -51,7 +51,7 @@ SWITCHED = "switched"
 _CUT_EVERY_S, _RESTART_EVERY_S, _CUT_STORAGE_EVERY_S = 3.0, 8.0, 3.0
 _LONGEST_WAIT_S, _LONGEST_WAIT_HTTP_S, _LONGEST_WAIT_S3_S = 0.5, 1.0, 2.5
 """Between two kills. Through a server of the catalog, and with files in S3, a process works more slowly."""
-_LONGEST_PAUSE_S = 5.0
+_LONGEST_STANDSTILL_S = 5.0
 """Until the next kill, if no process does anything: a busy machine starts them slowly, and a stopped server answers none."""
 _WEIGHTS = {"writer": 6, "publisher": 3, "maintainer": 1, "reader": 1}
 """Relative frequency of kills by role. Reads and maintenance take longer than a commit, and some must complete."""
@@ -270,7 +270,9 @@ def _run_processes(
         while not length.reached(time.monotonic() - begun, outcome, place):
             noted = _size_of_journals(place)
             time.sleep(chance.uniform(0.02, longest_wait))
-            _wait_for_work(place, noted)
+            end = time.monotonic() + _LONGEST_STANDSTILL_S
+            while _size_of_journals(place) == noted and time.monotonic() < end:
+                time.sleep(0.02)  # A kill stops work, and not only processes that start.
             for index, (at, period, name, act) in enumerate(due):
                 if time.monotonic() >= at:
                     act()
@@ -290,13 +292,6 @@ def _run_processes(
 
 def _size_of_journals(place: Place) -> int:
     return sum(path.stat().st_size for path in Path(place.journals).glob("*.log"))
-
-
-def _wait_for_work(place: Place, noted: int) -> None:
-    """Return when a process has noted something, or after a pause: a kill stops work, and not only processes that start."""
-    end = time.monotonic() + _LONGEST_PAUSE_S
-    while _size_of_journals(place) == noted and time.monotonic() < end:
-        time.sleep(0.02)
 
 
 def _expire_leases(server: Server, outcome: Outcome) -> None:

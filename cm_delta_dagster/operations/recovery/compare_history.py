@@ -21,7 +21,14 @@ from cm_delta_dagster.operations.recovery.log_listing import (
     staged_candidates,
     without_files,
 )
-from cm_delta_dagster.operations.recovery.plan import FoundCommit, KeptHistory, RejectedCommit, TableRecoveryPlan
+from cm_delta_dagster.operations.recovery.plan import (
+    FoundCommit,
+    KeptHistory,
+    LostCommit,
+    RejectedCommit,
+    StagedCandidate,
+    TableRecoveryPlan,
+)
 from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
 from cm_delta_dagster.operations.recovery.start_after_cleanup import (
     StartAfterCleanup,
@@ -144,14 +151,7 @@ class _LogComparison:
         )
         takes_storage = keep is not KeptHistory.CATALOG and (fork is None or (forked and keep is KeptHistory.STORAGE))
         if takes_storage:
-            staged, lost = staged_candidates(
-                self._reader,
-                chain,
-                self._listing,
-                chosen=take_staged,
-                known=self._known_txn_ids(),
-                holds=self._holds,
-            )
+            staged, lost = self._staged_candidates(chain, take_staged)
             plan = replace(plan, staged=staged, lost=lost)
         return replace(self._comparison, plan=plan, chain=chain, own=own, is_cleaned=start is not None)
 
@@ -178,6 +178,12 @@ class _LogComparison:
         except StorageError as error:
             raise _NotComparableError(f"version {common} cannot be read: {error}") from error
         return None
+
+    def _staged_candidates(
+        self, chain: Chain, chosen: Collection[str]
+    ) -> tuple[tuple[StagedCandidate, ...], tuple[LostCommit, ...]]:
+        known = self._known_txn_ids()
+        return staged_candidates(self._reader, chain, self._listing, chosen=chosen, known=known, holds=self._holds)
 
     def _known_txn_ids(self) -> frozenset[str]:
         """``txnId`` of commits that the catalog has or that were set aside: their staged files need no decision."""

@@ -286,14 +286,14 @@ def _states(outputs: Sequence[WrittenOutput], tables: Mapping[str, TableWithHold
     Raises:
         InvalidArgumentError: the rows of an output are held, and ``tables`` lacks their state.
     """
-    held = {table.table_id: table for table in tables.values()}
+    states = {table.table_id: table for table in tables.values()}
     for output in outputs:
-        if output.written.result.outcome is WriteOutcome.STAGED and output.written.table.table_id not in held:
+        if output.written.result.outcome is WriteOutcome.STAGED and output.written.table.table_id not in states:
             raise InvalidArgumentError(f"The held rows of {output.written.table.identifier} cannot be read.")
     by_key = {output.write.origin.asset_key: output for output in outputs if output.write.origin.asset_key is not None}
     return _StepStates(
         outputs=by_key,
-        tables={key: held.get(output.written.table.table_id, output.written.table) for key, output in by_key.items()},
+        tables={key: states.get(output.written.table.table_id, output.written.table) for key, output in by_key.items()},
     )
 
 
