@@ -61,7 +61,8 @@ def test_rules_are_added_listed_and_removed(run: Runner) -> None:
     ]
     assert run("rules", "remove", "main.test", "protected_columns").exit_code == 0
     assert "no commit rule" in run("rules", "remove", "main.test", "protected_columns").output
-    assert "No commit rule applies to other." in run("rules", "list", "other").output
+    assert run("rules", "remove", "main", "max_removed_rows").exit_code == 0
+    assert "No commit rule applies to main.test." in run("rules", "list", "main.test").output
 
 
 def test_a_rule_is_replaced_only_by_its_name(run: Runner) -> None:
