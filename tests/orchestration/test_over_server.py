@@ -86,6 +86,7 @@ __all__ = [
     "ticker",
 ]
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning"),
     pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.PreviewWarning"),  # Of dagster-spark.
 ]
@@ -143,7 +144,6 @@ def test_a_commit_by_unity_catalogs_api_is_an_event_of_its_asset_once(
     wire.http.close()
 
 
-@pytest.mark.slow
 @pytest.mark.peers
 def test_an_insert_by_duckdb_is_an_event_of_its_asset_once(
     catalog: CatalogResource, server: LiveServer, instance: dg.DagsterInstance
