@@ -86,8 +86,8 @@ def test_a_harmed_commit_is_read_from_its_staged_file_with_a_warning(
     with caplog.at_level(logging.WARNING):
         assert reopened(catalog, store, grown).snapshot().num_files == expected
         assert reopened(catalog, store, grown).snapshot(version=4).num_files == expected - 1
-    warnings = [record for record in caplog.records if "intact copy" in record.message]
-    assert len(warnings) == 1 and "Version 3" in warnings[0].message
+    warnings = [text for text in caplog.messages if "intact copy" in text]
+    assert len(warnings) == 1 and "Version 3" in warnings[0]
 
 
 @pytest.mark.parametrize("harm", ["altered", "missing"])

@@ -138,8 +138,8 @@ def test_a_read_of_a_restored_catalog_warns_once(place: Place, caplog: pytest.Lo
     with caplog.at_level(logging.WARNING):
         assert place.client().table(NAME).snapshot().num_files == 3
         assert place.client().table(NAME).snapshot().num_files == 3
-    (warning,) = [record for record in caplog.records if "behind its storage" in record.message]
-    assert advice(RecoverTable(table=NAME)) in warning.message and "Version 3 is read" in warning.message
+    (warning,) = [text for text in caplog.messages if "behind its storage" in text]
+    assert advice(RecoverTable(table=NAME)) in warning and "Version 3 is read" in warning
 
 
 @pytest.mark.parametrize("before", [3, 90])
@@ -338,7 +338,7 @@ def test_a_catalog_older_than_the_last_log_cleanup_is_noticed(
     with caplog.at_level(logging.WARNING):
         try:
             again.snapshot()
-            assert any("behind its storage" in record.message for record in caplog.records)
+            assert any("behind its storage" in text for text in caplog.messages)
         except CatalogBehindStorageError:
             pass
     for verb in (append, vacuum, clean_log):

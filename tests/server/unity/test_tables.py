@@ -165,7 +165,7 @@ def test_the_numbers_of_a_report_of_metrics_are_in_the_access_log(
     report = {"commit-report": {"num-files-added": 3, "x" * 10_000: 1.5, **wrong, **many}}
     with caplog.at_level(logging.INFO, "cm_delta_dagster.server.access"):
         assert wire.table("POST", "measured/metrics", {"table-id": table_id, "report": report}).status_code == 204
-        until(lambda: any("measured/metrics" in record.message for record in caplog.records))
+        until(lambda: any("measured/metrics" in text for text in caplog.messages))
         for other in ({"table-id": table_id}, {"table-id": table_id, "report": {"commit-report": [1]}}):
             assert wire.table("POST", "measured/metrics", other).status_code == 204
         stranger = {"table-id": str(uuid.uuid4()), "report": report}
