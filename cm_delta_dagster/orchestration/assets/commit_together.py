@@ -7,7 +7,7 @@ and the data files are deleted. An audit commits the outputs of its step in its 
 
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,9 @@ class OutputDefinition(typing.Protocol):
 
     @property
     def io_manager_key(self) -> str: ...
+
+    @property
+    def dagster_type(self) -> dg.DagsterType: ...
 
 
 class CommitOutputs(typing.Protocol):
@@ -69,6 +72,29 @@ class OutputGroup:
         self._missing = set(names)
         self._written: list[WrittenOutput] = []
 
+    def refuse_outputs_without_rows(self, step: Any, *, written: str | None = None) -> None:
+        """Raise if the step has returned an output of the group as a result without rows, which no IO manager is handed.
+
+        Args:
+            written: name of the output that is being handled.
+
+        Raises:
+            InvalidArgumentError: the rows of the group cannot be committed together.
+        """
+        without_rows = sorted(name for name in self._missing - {written} if step.has_seen_output(name))
+        if without_rows:
+            self.discard()
+            raise InvalidArgumentError(
+                f"The outputs of {step.step.key} are committed together, and {', '.join(without_rows)} was returned as a result "
+                "without rows, such as a MaterializeResult that has no value. The rows of the other outputs were discarded. Give "
+                "the result its rows as its value, or None if it has none this time ('-> DataFrame | None')."
+            )
+
+    def discard(self) -> None:
+        """End the group without a commit, and delete its data files."""
+        self._missing.clear()
+        self.writes.discard()
+
     def add(self, name: str, output: WrittenOutput | None) -> tuple[WrittenOutput, ...]:
         """Add the output of that name, None if it has nothing to write. The last one commits all.
 
@@ -97,7 +123,7 @@ class OutputGroups:
     """The groups of the steps that run in this process."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str], tuple[int, OutputGroup]] = {}
+        self._open: dict[tuple[str, str], tuple[Any, OutputGroup]] = {}
         self._audits: dict[tuple[str, str], CommitOutputs] = {}
 
     @contextmanager
@@ -120,20 +146,20 @@ class OutputGroups:
         """
         if step is None:
             return None
-        key, attempt = (context.run_id, context.step_key), step.previous_attempt_count
+        key = (context.run_id, context.step_key)
         audit = self._audits.get(key)
         if not contract.commit_together and audit is None:
             return None
         if key in self._open:
-            of_attempt, group = self._open[key]
-            if of_attempt == attempt:
+            of_step, group = self._open[key]
+            if of_step.previous_attempt_count == step.previous_attempt_count:
                 return group
-            group.writes.discard()
+            group.discard()
         if audit is None:
             group = OutputGroup(client, _names_in_group(step))
         else:
             group = OutputGroup(client, _names_of_assets(step), audit)
-        self._open[key] = (attempt, group)
+        self._open[key] = (step, group)
         return group
 
     @contextmanager
@@ -142,14 +168,21 @@ class OutputGroups:
         try:
             yield
         except BaseException:
-            group.writes.discard()
+            group.discard()
             raise
 
     def discard_all(self) -> None:
-        """End the groups of steps that failed before their last output, and delete their data files."""
-        for _, group in self._open.values():
-            group.writes.discard()
+        """End the groups of steps that ended before their last output, and delete their data files.
+
+        Raises:
+            InvalidArgumentError: a step returned an output of its group as a result without rows.
+        """
+        steps = list(self._open.values())
         self._open.clear()
+        with ExitStack() as discarded:
+            for step, group in steps:
+                discarded.callback(group.discard)
+                discarded.callback(group.refuse_outputs_without_rows, step)
 
 
 def _names_of_assets(step: Any) -> frozenset[str]:
@@ -180,9 +213,10 @@ def check_group(name: str, outputs: Mapping[str, OutputDefinition]) -> None:
         name: of the step; ``outputs``: those with ``commit_together``, by name.
 
     Raises:
-        InvalidArgumentError: an output is alone, optional or dynamic, or the outputs have several IO managers.
+        InvalidArgumentError: an output is alone, optional or dynamic, or has no rows, or the outputs have several IO managers.
     """
     managers = {definition.io_manager_key for definition in outputs.values()}
+    without_rows = [output_name for output_name, definition in outputs.items() if definition.dagster_type.is_nothing]
     optional = [
         output_name
         for output_name, definition in outputs.items()
@@ -192,6 +226,11 @@ def check_group(name: str, outputs: Mapping[str, OutputDefinition]) -> None:
         raise _refused(
             f"the output {optional[0]} of {name} is optional or dynamic, so the IO manager cannot know which output is the last. "
             "Make it required, and return None from an output that sometimes has nothing to write ('-> DataFrame | None')."
+        )
+    if without_rows:
+        raise _refused(
+            f"the output {without_rows[0]} of {name} is annotated to return no rows, so that the IO manager is not called for it. "
+            "Remove the key from its metadata, or return its rows."
         )
     if len(managers) > 1:
         raise _refused(

@@ -132,8 +132,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         self._checked.enter_context(checked_warehouse(self.catalog.client, session=session))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        self._groups.discard_all()
-        self._checked.close()
+        with self._checked:
+            self._groups.discard_all()
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write one output as one commit, and add metadata about the commit."""
@@ -147,6 +147,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             committed: tuple[WrittenOutput, ...] = () if output is None else (output,)
         else:
             with self._groups.discarding_on_error(group), without_retries():
+                group.refuse_outputs_without_rows(write.origin.step_context, written=context.name)
                 committed = group.add(context.name, self._write(context, obj, write, together=group.writes))
         for written_output in committed:
             written = written_output.written

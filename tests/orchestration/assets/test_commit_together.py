@@ -218,6 +218,10 @@ def test_a_changed_input_makes_outputs_committed_together_stale(world: World) ->
     [
         ({"orders": {}, "totals": None}, "only one output with that key"),
         ({"orders": {"is_required": False}, "totals": {}}, "is optional or dynamic"),
+        (
+            {"orders": {}, "totals": {"dagster_type": dg.Nothing}},
+            "the output totals of load is annotated to return no rows",
+        ),
         ({"orders": {"io_manager_key": "another"}, "totals": {}}, "have the IO managers another, io_manager"),
     ],
 )
@@ -239,6 +243,33 @@ def test_outputs_that_cannot_be_committed_together_are_refused(
     error = raised(caught.value)
     assert isinstance(error, InvalidArgumentError)
     assert message in str(error)
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+def test_an_output_without_rows_does_not_lose_the_rows_of_the_others_silently(world: World, last: bool) -> None:
+    """Dagster hands no result without rows to the IO manager: as the last output it is noticed when the run ends."""
+    without_rows = dg.MaterializeResult(asset_key="totals")
+
+    @dg.multi_asset(outs={name: dg.AssetOut(metadata=TOGETHER) for name in ("orders", "totals")})
+    def load():
+        if not last:
+            yield without_rows
+        yield dg.MaterializeResult(asset_key="orders", value=world.frame([(1, 10.0)], "id int, amount double"))
+        if last:
+            yield without_rows
+
+    result = world.materialize(load, raises=False)
+    assert result.success is last
+    message = "totals was returned as a result without rows"
+    errors = [
+        event.engine_event_data.error
+        for event in result.all_events
+        if event.is_engine_event and event.engine_event_data.error is not None
+    ]
+    failures = [event.step_failure_data.error for event in result.all_events if event.is_step_failure]
+    (error,) = errors if last else failures
+    assert error is not None and message in error.to_string()
+    assert world.events("orders") == [] and (not last or world.rows(TABLES[0]) == [])
 
 
 def test_two_outputs_with_one_table_are_refused(world: World) -> None:
