@@ -135,7 +135,7 @@ class HeldCommit:
         """Make the commits the next versions of their tables, rebased on the latest ones. A repeated call gives the same versions.
 
         Args:
-            tags: recorded in the history with those of the write.
+            tags: recorded in the history with those of the write, which they cannot change.
             audited: by table, ``version`` of the scan that was checked. The rows of another commit since then are then an error.
 
         Raises:
@@ -147,6 +147,7 @@ class HeldCommit:
             OperationRefusedError: the caller neither made the hold nor owns the tables.
             TableNotFoundError: a table was dropped.
             CommitStateUnknownError: the catalog did not answer; call it again.
+            InvalidArgumentError: ``tags`` or ``audited`` is no mapping of that kind, or changes a tag of the write; the hold stays.
         """
         return ratify_hold(self._connection.client, self.hold_id, tags=tags, audited=self._audited(audited))
 

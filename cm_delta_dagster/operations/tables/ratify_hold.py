@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.holds import HeldProposal, Hold, HoldState, WaitsFor, closed_error
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.commits.held_commit import approval_required, read_held
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.commits.transaction import Transaction
@@ -19,6 +20,7 @@ from cm_delta_dagster.errors import (
     CommitConflictError,
     CorruptLogError,
     HoldClosedError,
+    InvalidArgumentError,
     ObjectNotFoundError,
     TableStorageMissingError,
     VersionNotFoundError,
@@ -81,8 +83,8 @@ def ratify_hold(
         tags: added to those of the commits, e.g. who audited them.
         audited: by the id of the table, the version of the held state that was checked.
 
-    Raises as :func:`approve_hold`, ApprovalRequiredError while it waits for an approval, and HoldOutdatedError if another
-    commit has changed rows since a version in ``audited``: the hold stays.
+    Raises as :func:`approve_hold`, ApprovalRequiredError while it waits for an approval, HoldOutdatedError if another commit has
+    changed rows since a version in ``audited``, and InvalidArgumentError if ``tags`` changes a tag of the write: the hold stays.
     """
     proposals = client.holds.held_proposals(hold_id)
     hold = proposals[0].hold
@@ -114,7 +116,7 @@ def _decide(
             for table, proposal in zip(tables, proposals, strict=True)
         ]
         for commit in commits:
-            _add_tags(commit.transaction, hold, tags or {})
+            _add_tags(commit.transaction, hold, CommitProperties(tags=tags or {}).tags)
         together = MultiTableCommit(commits, coordinator=client.coordinator, settings=client.settings)
         committed = together.finish(together.ratify())
     except (CommitConflictError, HoldClosedError) as error:
@@ -124,6 +126,9 @@ def _decide(
             return RatifiedHold(hold=now, repeated=True)
         if isinstance(error, CommitConflictError):
             client.holds.close_hold(hold.hold_id, reason=str(error))
+            raise CommitConflictError(
+                f"{error} The hold {hold.hold_id} is closed.", kind=error.kind, winning_version=error.winning_version
+            ) from error
         raise
     return RatifiedHold(
         hold=_hold(client, hold.hold_id), repeated=False, retries=max(commit.retries for commit in committed)
@@ -190,10 +195,21 @@ def held_transaction(table: Table, proposal: HeldProposal, *, committing: bool) 
 
 
 def _add_tags(transaction: Transaction, hold: Hold, tags: Mapping[str, str]) -> None:
-    """Record the hold, and ``tags``, in the history of a commit that its writer held."""
-    if hold.waits_for is WaitsFor.RATIFICATION:
-        named = {**transaction.context.tags, HOLD_TAG: hold.hold_id, **tags}
-        transaction.context = replace(transaction.context, tags=named)
+    """Record the hold, and ``tags``, in the history of a commit that its writer held.
+
+    Raises:
+        InvalidArgumentError: a name in ``tags`` has another value in the write, or is that of the hold.
+    """
+    if hold.waits_for is not WaitsFor.RATIFICATION:
+        return
+    own = {**transaction.context.tags, HOLD_TAG: hold.hold_id}
+    taken = sorted(name for name, value in tags.items() if own.get(name, value) != value)
+    if taken:
+        raise InvalidArgumentError(
+            f"tags sets {taken[0]!r}, which the held write has as {own[taken[0]]!r}. Nothing was committed, and the hold stays. "
+            "Choose another name."
+        )
+    transaction.context = replace(transaction.context, tags={**own, **tags})
 
 
 def _require_files(table: Table, commit: CommitActions, hold: Hold) -> None:

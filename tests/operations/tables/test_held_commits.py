@@ -19,6 +19,7 @@ from cm_delta_dagster.errors import (
     CommitStateUnknownError,
     HoldClosedError,
     HoldOutdatedError,
+    InvalidArgumentError,
     StorageError,
     TableNotFoundError,
 )
@@ -56,6 +57,9 @@ def test_a_held_commit_is_invisible_and_reads_as_its_ratification_gives(
     expected = previewed(lake, hold)["main.test.t"]
     assert expected == {"b.parquet", "c.parquet", "later.parquet", "new.parquet"}
     assert (lake.data_files(table), lake.files(table, "_delta_log/_staged_commits")) == written
+    for tags in ({HOLD_TAG: "hold-2"}, {"audited_by": 1}, "audited"):
+        with pytest.raises(InvalidArgumentError, match="tags"):
+            ratify_hold(lake.client, hold.hold_id, tags=tags)  # type: ignore[arg-type]
     done = ratify_hold(lake.reopened(), hold.hold_id, tags={"audited_by": "ana"})
     assert (done.version, done.repeated) == (5, False) and live(table) == expected
     again = ratify_hold(lake.client, hold.hold_id)
