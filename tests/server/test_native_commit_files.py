@@ -71,6 +71,19 @@ def test_a_commit_is_ratified_only_with_its_staged_file(catalog: Catalog, entry:
     assert isinstance(repeated, Ratified) and repeated.repeated
 
 
+def test_a_commit_whose_body_would_be_too_large_is_ratified(
+    server: LiveServer, catalog: Catalog, entry: TableEntry
+) -> None:
+    """The server reads its file: a client does not send the bytes that are only to be checked."""
+    large = {"add": {**ADD["add"], "tags": {"text": "x" * (server.settings.max_body_bytes - 4096)}}}
+    proposal, data = staged(1, large)
+    staged_file(entry, proposal).write_bytes(data)
+    sent = replace(proposal, content_to_check=data)
+    assert isinstance(catalog.coordinator.commit(entry.table_id, sent), Ratified)
+    with pytest.raises(CommitRejectedError, match="has no such file"):
+        catalog.coordinator.commit(entry.table_id, replace(staged(2, large)[0], content_to_check=data))
+
+
 def test_no_file_outside_of_the_storage_roots_is_named(catalog: Catalog, tmp_path: Path) -> None:
     outside = f"file://{tmp_path}/outside"
     with pytest.raises(OperationRefusedError, match="not below one of its storage roots"):

@@ -42,6 +42,12 @@ _CONFIG: CoreConfig = {
 _SET_BY_CATALOG: frozenset[tuple[type, str]] = frozenset({(CommitProposal, "checked"), (InitialCommit, "checked")})
 """Fields that a client cannot set: what the catalog has parsed of a commit."""
 
+_READ_BY_SERVER: frozenset[tuple[type, str]] = frozenset(
+    {(CommitProposal, "content_to_check"), (InitialCommit, "content_to_check")}
+)
+"""Bytes of a file that the server reads itself: of a large one they are not sent, which a limit of bodies would refuse."""
+
+_MAX_SENT_BYTES = 1024 * 1024
 _LEAVES: Mapping[object, Callable[[], Schema]] = {
     str: core_schema.str_schema,
     int: core_schema.int_schema,
@@ -200,11 +206,18 @@ def _schema_of_field(cls: type, field: Field[Any], annotation: Any) -> core_sche
         absent = core_schema.with_default_schema(core_schema.none_schema(), default=None)
         return core_schema.dataclass_field(field.name, absent, kw_only=True, serialization_exclude=True)
     schema = schema_of(annotation)
+    if (cls, field.name) in _READ_BY_SERVER:
+        sent = core_schema.wrap_serializer_function_ser_schema(_small_bytes, schema=schema)
+        schema = core_schema.nullable_schema(core_schema.bytes_schema(), serialization=sent)
     if field.default is not MISSING:
         schema = core_schema.with_default_schema(schema, default=field.default)
     elif field.default_factory is not MISSING:
         schema = core_schema.with_default_schema(schema, default_factory=field.default_factory)
     return core_schema.dataclass_field(field.name, schema, kw_only=field.kw_only is True)
+
+
+def _small_bytes(data: bytes | None, encode: Callable[[bytes | None], Any]) -> Any:
+    return encode(data if data is None or len(data) <= _MAX_SENT_BYTES else None)
 
 
 def _faults(error: ValidationError) -> str:
