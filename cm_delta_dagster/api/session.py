@@ -78,6 +78,15 @@ class ClientSession:
             self._spark = running
             return running
 
+    def available(self) -> SparkSession | None:
+        """The session if one was configured, or runs; None if not. It starts none."""
+        if self._supply is not None:
+            return self._supply()
+        with self._lock:
+            if self._spark is not None and not is_gone(self._spark):
+                return self._spark
+            return None if self._origin is _Origin.GIVEN else running_session()
+
     def recording(self, properties: CommitProperties) -> "ClientSession":
         """The same catalog and Spark session; commits record ``properties`` in addition to those of the client."""
         if properties == NO_PROPERTIES:

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
-from cm_delta_dagster.spark.write.write import WriteSpec, write_files
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
+from cm_delta_dagster.spark.write.write import write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.interrupts import NUM_ROWS, Interrupted, interrupted_once, noted_rows, slow_rows
 

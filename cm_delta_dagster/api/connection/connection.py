@@ -52,6 +52,7 @@ from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_r
 from cm_delta_dagster.operations.tables.scopes import check_scope, unknown_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.operations.tables.write_attempts import open_or_create
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 
@@ -320,7 +321,7 @@ class Connection(AbsentMethods):
         schema: AnySchema | None = None,
         partition_by: str | Sequence[str] | None = None,
         *,
-        like: DataFrame | None = None,
+        like: AnyRows | None = None,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         cluster_by: str | Sequence[str] = (),
@@ -354,7 +355,7 @@ class Connection(AbsentMethods):
     def create_table_as(
         self,
         name: TableIdentifier | str,
-        frame: DataFrame,
+        frame: AnyRows,
         partition_by: str | Sequence[str] = (),
         *,
         properties: Mapping[str, str] | None = None,
@@ -367,8 +368,8 @@ class Connection(AbsentMethods):
         """Create a table with the columns and the rows of ``frame``, or replace a table by them, in one commit.
 
         Args:
-            partition_by: column or columns of ``frame``, in partition order.
-            cluster_by: up to four columns or fields of ``frame``.
+            frame: a DataFrame of Spark, or Arrow data: of pyarrow, polars, pandas or DuckDB, or a list of dictionaries.
+            partition_by: columns of ``frame``, in partition order. ``cluster_by``: up to four columns or fields of it.
             mode: as in :meth:`create_table`. ``frame`` may be read from the table that is replaced.
             idempotency: recorded in the commit, so that an ``append`` with the same value is skipped.
 
@@ -377,15 +378,14 @@ class Connection(AbsentMethods):
             InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as :meth:`create_table`.
             InvalidDataError: a row violates a constraint of the table; no table was created.
         """
-        design = first_design(frame, partition_by, properties, description, cluster_by)
-        options = CommitOptions(idempotency=idempotency, context=commit_properties)
+        rows = WriteRows.of(frame, self._session.available)
         table = create_or_replace(
             self.client,
             identifier=name,
-            design=design,
-            frame=frame,
+            design=first_design(rows, partition_by, properties, description, cluster_by),
+            frame=rows,
             mode=one_of(CreationMode, mode, name="mode"),
-            options=options,
+            options=CommitOptions(idempotency=idempotency, context=commit_properties),
         )
         return self._opened(table)
 

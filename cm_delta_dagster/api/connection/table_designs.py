@@ -4,21 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.column_definitions import columns_of_text
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of
+from cm_delta_dagster.spark.expressions.schema import from_spark
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
-from cm_delta_dagster.spark.session.session import check_frame
 
 AnySchema: TypeAlias = str | StructType | T.StructType | pa.Schema | Sequence[Column]
 """Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""
@@ -48,15 +47,15 @@ def empty_design(
 
 
 def first_design(
-    frame: DataFrame,
+    rows: WriteRows,
     partition_by: str | Sequence[str],
     properties: Mapping[str, str] | None,
     description: str | None,
     cluster_by: str | Sequence[str],
 ) -> TableDesign:
-    """The design of a table whose first rows are those of ``frame``."""
+    """The design of a table whose first rows are ``rows``."""
     return TableDesign(
-        schema=first_schema(schema_of(check_frame(frame))),
+        schema=first_schema(rows.schema),
         partition_columns=_column_names(partition_by),
         properties=dict(properties or {}),
         description=description,
@@ -67,7 +66,7 @@ def first_design(
 def open_design(
     session: ClientSession,
     schema: AnySchema | None,
-    like: DataFrame | None,
+    like: AnyRows | None,
     partition_by: str | Sequence[str],
     properties: Mapping[str, str] | None,
     description: str | None,
@@ -75,7 +74,7 @@ def open_design(
 ) -> TableDesign:
     """The design of a table that may exist. Raises InvalidArgumentError unless either ``schema`` or ``like`` is not None."""
     if like is not None and schema is None:
-        return first_design(like, partition_by, properties, description, cluster_by)
+        return first_design(WriteRows.of(like), partition_by, properties, description, cluster_by)
     if schema is None or like is not None:
         raise InvalidArgumentError(
             "Give the columns that a new table is to have, either as schema=... or as like=frame, whose columns it gets."

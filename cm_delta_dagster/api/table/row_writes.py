@@ -25,6 +25,7 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
 from cm_delta_dagster.operations.writing.write_result import WriteResult
@@ -64,15 +65,15 @@ class RowWrites(ABC):
 
     @typing.overload
     def append(
-        self, frame: DataFrame, *, hold: typing.Literal[False] = False, **options: typing.Unpack[AppendOptions]
+        self, frame: AnyRows, *, hold: typing.Literal[False] = False, **options: typing.Unpack[AppendOptions]
     ) -> WriteResult: ...
 
     @typing.overload
-    def append(self, frame: DataFrame, *, hold: Holds, **options: typing.Unpack[AppendOptions]) -> HeldCommit: ...
+    def append(self, frame: AnyRows, *, hold: Holds, **options: typing.Unpack[AppendOptions]) -> HeldCommit: ...
 
     def append(
         self,
-        frame: DataFrame,
+        frame: AnyRows,
         *,
         schema_mode: SchemaMode = SchemaMode.STRICT,
         partition_by: str | Sequence[str] | None = None,
@@ -83,6 +84,9 @@ class RowWrites(ABC):
         """Append the rows of ``frame`` in one commit.
 
         Args:
+            frame: a DataFrame of Spark, or Arrow data, which is written without Spark: of pyarrow, polars, pandas or DuckDB, or a
+                list of dictionaries. A table with a constraint, or a column that is generated, numbered, limited in length or
+                filled by a default, needs a Spark session that runs.
             schema_mode: whether the write may add columns to the table.
             partition_by: the partition columns that the table has, to be checked; an append does not change them.
             idempotency: a value that is committed at most once; a repetition is skipped.
@@ -94,10 +98,11 @@ class RowWrites(ABC):
             InvalidDataError: a row violates a constraint of the table.
             InvalidArgumentError: the table has other partition columns than ``partition_by``; or there is nothing to hold.
         """
+        rows = WriteRows.of(frame, self._connection.available)
         return self._perform(
             lambda target: append(
                 target,
-                frame=frame,
+                frame=rows,
                 schema_mode=schema_mode,
                 partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
@@ -108,15 +113,15 @@ class RowWrites(ABC):
 
     @typing.overload
     def overwrite(
-        self, frame: DataFrame, *, hold: typing.Literal[False] = False, **options: typing.Unpack[OverwriteOptions]
+        self, frame: AnyRows, *, hold: typing.Literal[False] = False, **options: typing.Unpack[OverwriteOptions]
     ) -> WriteResult: ...
 
     @typing.overload
-    def overwrite(self, frame: DataFrame, *, hold: Holds, **options: typing.Unpack[OverwriteOptions]) -> HeldCommit: ...
+    def overwrite(self, frame: AnyRows, *, hold: Holds, **options: typing.Unpack[OverwriteOptions]) -> HeldCommit: ...
 
     def overwrite(
         self,
-        frame: DataFrame,
+        frame: AnyRows,
         *,
         where: Condition | None = None,
         partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
@@ -130,6 +135,7 @@ class RowWrites(ABC):
         """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
 
         Args:
+            frame: as for :meth:`append`; ``where`` and ``keys`` need Spark.
             where: replace only the rows that satisfy it; every row of ``frame`` must.
             partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
             keys: key column or columns; replace the rows with the keys of a row of ``frame``, none of which may be NULL.
@@ -140,10 +146,11 @@ class RowWrites(ABC):
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
             CommitConflictError: a concurrent commit changed the rows that are replaced.
         """
+        rows = WriteRows.of(frame, self._connection.available)
         return self._perform(
             lambda target: overwrite(
                 target,
-                frame=frame,
+                frame=rows,
                 where=where,
                 partitions=partitions,
                 keys=(keys,) if isinstance(keys, str) else tuple(keys),
@@ -185,7 +192,7 @@ class RowWrites(ABC):
     @typing.overload
     def upsert(
         self,
-        frame: DataFrame,
+        frame: AnyRows,
         on: str | Sequence[str],
         *,
         hold: typing.Literal[False] = False,
@@ -194,12 +201,12 @@ class RowWrites(ABC):
 
     @typing.overload
     def upsert(
-        self, frame: DataFrame, on: str | Sequence[str], *, hold: Holds, **options: typing.Unpack[UpsertOptions]
+        self, frame: AnyRows, on: str | Sequence[str], *, hold: Holds, **options: typing.Unpack[UpsertOptions]
     ) -> HeldCommit: ...
 
     def upsert(
         self,
-        frame: DataFrame,
+        frame: AnyRows,
         on: str | Sequence[str],
         *,
         mode: MergeMode | str = MergeMode.UPSERT,
@@ -220,10 +227,11 @@ class RowWrites(ABC):
             InvalidDataError: several rows of ``frame`` have the same key.
             CommitConflictError: a concurrent commit changed the matched rows.
         """
+        rows = WriteRows.of(frame, self._connection.available).spark("a merge compares them with those of the table")
         return self._perform(
             lambda target: merge(
                 target,
-                frame=frame,
+                frame=rows,
                 keys=key_columns(on),
                 mode=one_of(MergeMode, mode, name="mode"),
                 where=where,

@@ -59,12 +59,13 @@ from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.read.layout import absolute_locations
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.session.session import temporary_settings
 from cm_delta_dagster.spark.write.bins import together_by_bin
-from cm_delta_dagster.spark.write.write import WriteSpec, WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.write.write import write_files
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)

@@ -9,8 +9,6 @@ enabled unless the new definition disables it. The protocol keeps its features, 
 from dataclasses import replace
 from enum import StrEnum
 
-from pyspark.sql import DataFrame
-
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -28,6 +26,7 @@ from cm_delta_dagster.operations.tables.create import (
     definition_of,
 )
 from cm_delta_dagster.operations.tables.write_attempts import created_meanwhile
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
@@ -51,7 +50,6 @@ from cm_delta_dagster.protocol.features.enablement import TableDefinition, check
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.restoration import log_properties
-from cm_delta_dagster.spark.session.session import check_frame
 
 
 class CreationMode(StrEnum):
@@ -70,7 +68,7 @@ def create_or_replace(
     *,
     identifier: TableIdentifier | str,
     design: TableDesign,
-    frame: DataFrame | None = None,
+    frame: AnyRows | WriteRows | None = None,
     mode: CreationMode = CreationMode.CREATE_OR_REPLACE,
     options: CommitOptions = DEFAULT_OPTIONS,
 ) -> Table:
@@ -101,7 +99,11 @@ def create_or_replace(
 
 
 def _create(
-    client: DeltaClient, name: TableIdentifier, design: TableDesign, frame: DataFrame | None, options: CommitOptions
+    client: DeltaClient,
+    name: TableIdentifier,
+    design: TableDesign,
+    frame: AnyRows | WriteRows | None,
+    options: CommitOptions,
 ) -> Table:
     if frame is not None:
         with creation_of(client, identifier=name, design=design) as creation:
@@ -115,7 +117,7 @@ def replace_table(
     table: WriteTarget,
     *,
     design: TableDesign,
-    frame: DataFrame | None = None,
+    frame: AnyRows | WriteRows | None = None,
     mode: CreationMode = CreationMode.REPLACE,
     options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
@@ -134,8 +136,7 @@ def replace_table(
         IllegalCommitError: the table is append-only and has rows.
         CommitConflictError: a concurrent commit changed the table; nothing was committed.
     """
-    if frame is not None:
-        check_frame(frame)
+    rows = None if frame is None else WriteRows.of(frame)
     snapshot = table.snapshot()
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
@@ -167,8 +168,8 @@ def replace_table(
     )
     with write:
         _define(write, design, after)
-        if frame is not None:
-            write.add_new_rows(frame)
+        if rows is not None:
+            write.add_new_rows(rows)
         return write.commit(snapshot.files, _metrics(write))
 
 

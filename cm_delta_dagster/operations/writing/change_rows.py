@@ -31,13 +31,13 @@ from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest
 from cm_delta_dagster.protocol.features.vector_writing import physical_rows
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.changes.found_changes import FileChanges, FoundChanges
 from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.read.scan import scan
 from cm_delta_dagster.spark.write.optimized_write import RowGathering
-from cm_delta_dagster.spark.write.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
 _FEW_ROWS = 100_000

@@ -107,7 +107,7 @@ def merge(
     offered = schema_of(frame)
     names = key_names(keys, snapshot.schema, offered)
     _check_identity(snapshot.schema, offered, names, mode)
-    shape = target_shape(snapshot, frame, schema_mode)
+    shape = target_shape(snapshot, offered, schema_mode)
     spark_storage(
         frame.sparkSession, table.store, snapshot.location
     )  # Jars that are missing are found before rows are computed.

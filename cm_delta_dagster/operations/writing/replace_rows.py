@@ -1,7 +1,7 @@
 """Overwrites that replace only a part of the table: the rows of a condition, the partitions or the keys that the new rows have."""
 
 from collections.abc import Sequence
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -17,6 +17,7 @@ from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
 from cm_delta_dagster.operations.writing.few_files import gathering_of_inserts
 from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached
+from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
@@ -32,6 +33,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.key_ranges import source_range
@@ -39,7 +41,6 @@ from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQu
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.session.session import default_zone
 from cm_delta_dagster.spark.write.stored_values import as_read
-from cm_delta_dagster.spark.write.write import WrittenFiles
 
 _MOST_PARTITIONS = 100
 """Up to this many replaced partitions, a concurrent change of another partition is no conflict."""
@@ -54,13 +55,14 @@ def replace_where(write: WriteTransaction, frame: DataFrame, where: Predicate) -
     return counts
 
 
-def replace_partitions(write: WriteTransaction, frame: DataFrame) -> ChangeCounts:
-    """Replace the partitions in which ``frame`` has rows; the caller commits. The table has partitions."""
+def replace_partitions(write: WriteTransaction, rows: WriteRows) -> ChangeCounts:
+    """Replace the partitions in which ``rows`` are; the caller commits. The table has partitions."""
     snapshot = write.transaction.snapshot
     write.transaction.keeps_row_ids = True  # No row is copied.
-    added = write.add_new_rows(frame)
+    added = write.add_new_rows(rows)
     fields = snapshot.layout.partition_fields
-    zone = default_zone(snapshot.time_zone, frame.sparkSession)
+    session = rows.session
+    zone = default_zone(snapshot.time_zone, session) if session is not None else snapshot.time_zone or UTC
     written = {_values(texts, fields, zone) for texts in added.rows_by_partition}
     mask = [values in written for values in _partitions(snapshot, fields, zone)]
     _declare_read(write, list(added.rows_by_partition), fields)

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
-
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
@@ -36,7 +34,6 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.remedies import SetClusteringColumns
-from cm_delta_dagster.spark.expressions.schema import schema_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,23 +46,24 @@ class TargetShape:
 
 
 def target_shape(
-    snapshot: Snapshot, frame: DataFrame, mode: SchemaMode | str, partition_by: Sequence[str] | None = None
+    snapshot: Snapshot, offered: StructType, mode: SchemaMode | str, partition_by: Sequence[str] | None = None
 ) -> TargetShape:
-    """Return schema, metadata and protocol of the table after a write of ``frame``.
+    """Return schema, metadata and protocol of the table after a write of rows.
 
     Args:
+        offered: the columns of the rows.
         partition_by: with the mode OVERWRITE, the partition columns afterwards; None for those that the table has.
 
     Raises:
-        SchemaMismatchError: the columns do not fit, the frame has no columns, or a partition column is missing.
-        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``, a column becomes wider that a constraint or a
+        SchemaMismatchError: the columns do not fit, there are no columns, or a partition column is missing.
+        InvalidArgumentError: the rows cannot be partitioned by ``partition_by``, a column becomes wider that a constraint or a
             generated column uses, or the change data feed does not permit that the write drops or renames a column.
         UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
     mode = one_of(SchemaMode, mode, name="schema_mode")
     check_writable(snapshot.protocol, snapshot.identifier)
     present = snapshot.schema
-    offered = without_own_metadata(schema_of(frame))
+    offered = without_own_metadata(offered)
     if not offered.fields:
         raise SchemaMismatchError(
             f"The rows for {snapshot.identifier} have no columns; nothing was written. Select at least one of the "

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -15,6 +14,7 @@ from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge import key_names
 from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape, target_shape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
@@ -28,11 +28,10 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.remedies import OverwriteWithSchema
-from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.session.errors import spark_errors
-from cm_delta_dagster.spark.session.session import check_frame
 
 __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
 
@@ -58,7 +57,7 @@ _MAX_REPLACED_WINNERS = 10
 def append(
     table: WriteTarget,
     *,
-    frame: DataFrame,
+    frame: AnyRows | WriteRows,
     schema_mode: SchemaMode = SchemaMode.STRICT,
     partition_by: Sequence[str] | None = None,
     options: CommitOptions = DEFAULT_OPTIONS,
@@ -66,7 +65,8 @@ def append(
     """Add the rows of ``frame``. A blind append: it reads no row and does not conflict with other appends.
 
     Args:
-        frame: columns are matched by name, ignoring case; missing nullable columns become NULL.
+        frame: columns are matched by name, ignoring case; missing nullable columns become NULL. Arrow data is written without
+            Spark, unless a rule of the table needs it.
         schema_mode: STRICT, or MERGE to add columns to the table in the same commit.
         partition_by: the partition columns that the table is expected to have; None for any.
 
@@ -79,14 +79,14 @@ def append(
             an identity column, the rows of this append are numbered and written again.
         CommitStateUnknownError: it is unknown whether the commit succeeded.
     """
-    check_frame(frame)
+    rows = WriteRows.of(frame)
     if schema_mode is SchemaMode.OVERWRITE:
         raise InvalidArgumentError(
             "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
         )
     for _ in range(_MAX_RENUMBERINGS):
         try:
-            return _append(table, frame, schema_mode, partition_by, options)
+            return _append(table, rows, schema_mode, partition_by, options)
         except _RenumberedError as error:
             _log.info("Another writer numbered rows of %s; these rows are numbered and written again", table.identifier)
             conflict = error.conflict
@@ -103,7 +103,7 @@ class _RenumberedError(Exception):
 
 def _append(
     table: WriteTarget,
-    frame: DataFrame,
+    rows: WriteRows,
     schema_mode: SchemaMode,
     partition_by: Sequence[str] | None,
     options: CommitOptions,
@@ -114,10 +114,10 @@ def _append(
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
-    shape = target_shape(snapshot, frame, schema_mode)
-    _check_partition_columns(snapshot, frame)
+    shape = target_shape(snapshot, rows.schema, schema_mode)
+    _check_partition_columns(snapshot, rows.schema)
     with _start(table, snapshot, shape, _parameters("Append", snapshot.partition_columns), options) as write:
-        written = write.add_new_rows(frame)
+        written = write.add_new_rows(rows)
         metrics = {
             "numFiles": len(written.adds),
             "numOutputRows": written.num_rows,
@@ -136,7 +136,7 @@ def _append(
 def overwrite(
     table: WriteTarget,
     *,
-    frame: DataFrame,
+    frame: AnyRows | WriteRows,
     where: Condition | None = None,
     partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
     keys: Sequence[str] = (),
@@ -162,7 +162,7 @@ def overwrite(
         SchemaMismatchError, InvalidDataError, CommitConflictError, CommitStateUnknownError: as for :func:`append`.
         IllegalCommitError: the table is append-only.
     """
-    check_frame(frame)
+    rows = WriteRows.of(frame)
     dynamic = _is_dynamic(partitions)
     snapshot = table.snapshot()
     after = snapshot.partition_columns if partition_by is None else partition_by
@@ -174,15 +174,13 @@ def overwrite(
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
-    predicate = slice_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
-    if isinstance(predicate, AlwaysTrue):
-        predicate = None
+    predicate = None if where is None else _slice(where, rows, snapshot, now_ms=table.services.now_ms())
     if snapshot.num_files:
         check_not_append_only(snapshot, "an overwrite")
-    shape = target_shape(snapshot, frame, schema_mode, partition_by)
+    shape = target_shape(snapshot, rows.schema, schema_mode, partition_by)
     if schema_mode is not SchemaMode.OVERWRITE:
-        _check_partition_columns(snapshot, frame)
-    names = key_names(keys, snapshot.schema, schema_of(frame)) if keys else ()
+        _check_partition_columns(snapshot, rows.schema)
+    names = key_names(keys, snapshot.schema, rows.schema) if keys else ()
     parameters = _parameters("Overwrite", shape.metadata.partition_columns, predicate)
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"
@@ -191,14 +189,21 @@ def overwrite(
         _start(table, snapshot, shape, parameters, options) as write,
     ):
         if dynamic and snapshot.partition_columns:
-            counts = replace_partitions(write, frame)
+            counts = replace_partitions(write, rows)
         elif names:
-            counts = replace_keys(write, frame, names)
+            counts = replace_keys(write, rows.spark("keys select the rows that they replace"), names)
         elif predicate is not None:
-            counts = replace_where(write, frame, predicate)
+            counts = replace_where(write, rows.spark("a condition selects the rows that they replace"), predicate)
         else:
-            return _replace_all(write, frame, options)
+            return _replace_all(write, rows, options)
         return _commit_replaced(write, counts)
+
+
+def _slice(where: Condition, rows: WriteRows, snapshot: Snapshot, *, now_ms: int) -> Predicate | None:
+    """The condition of the slice; None if it is the whole table."""
+    session = rows.spark("a condition selects the rows that they replace").sparkSession
+    predicate = slice_condition(where, snapshot, session=session, now_ms=now_ms)
+    return None if isinstance(predicate, AlwaysTrue) else predicate
 
 
 def _is_dynamic(partitions: PartitionOverwrite | str) -> bool:
@@ -234,13 +239,13 @@ def check_partitions(snapshot: Snapshot, partition_by: Sequence[str] | None) -> 
         ).with_remedy(OverwriteWithSchema())
 
 
-def _replace_all(write: WriteTransaction, frame: DataFrame, options: CommitOptions) -> WriteResult:
-    """Remove all rows, add those of ``frame``, and commit.
+def _replace_all(write: WriteTransaction, rows: WriteRows, options: CommitOptions) -> WriteResult:
+    """Remove all rows, add ``rows``, and commit.
 
     With ``replaces_winners``, the same files are committed again after a conflict, and the rows of the winner are removed too.
     """
     write.transaction.keeps_row_ids = True  # No row is copied.
-    write.add_new_rows(frame)
+    write.add_new_rows(rows)
     for attempt in range(_MAX_REPLACED_WINNERS):
         try:
             return _commit_all(write)
@@ -301,9 +306,8 @@ def _parameters(mode: str, partition_columns: Sequence[str], predicate: Predicat
     return parameters
 
 
-def _check_partition_columns(snapshot: Snapshot, frame: DataFrame) -> None:
+def _check_partition_columns(snapshot: Snapshot, offered: StructType) -> None:
     """Refuse rows without a partition column: all of them would go to the partition of NULL."""
-    offered = schema_of(frame)
     computed = computed_columns(snapshot.schema)
     missing = [name for name in snapshot.partition_columns if offered.field(name) is None and name not in computed]
     if missing:

@@ -25,6 +25,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     check_not_append_only,
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.spark.session.session import check_frame, is_connect
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -120,7 +121,7 @@ def _check(table: WriteTarget, frame: DataFrame, write: StreamWrite) -> None:
         )
     if write.output_mode is OutputMode.COMPLETE:
         check_not_append_only(snapshot, "a query with the output mode complete")
-    target_shape(snapshot, frame, write.schema_mode)
+    target_shape(snapshot, schema_of(frame), write.schema_mode)
 
 
 def _batch_function(

@@ -7,7 +7,6 @@ that no commit names them.
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -31,6 +30,8 @@ from cm_delta_dagster.errors import (
     IllegalCommitError,
     needs_no_files,
 )
+from cm_delta_dagster.operations.writing.file_writes import DEFAULT_SPEC, write_arrow, write_frame
+from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTransaction
@@ -51,12 +52,11 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     schema_to_json,
 )
-from cm_delta_dagster.protocol.statistics.file_forecast import Gathered
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
 from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
 from cm_delta_dagster.spark.read.scan import scan
 from cm_delta_dagster.spark.rules.fill import fill_missing
-from cm_delta_dagster.spark.write.optimized_write import AS_THEY_ARE, RowGathering, few_files_settings, in_few_files
-from cm_delta_dagster.spark.write.write import WriteSpec, WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.write.optimized_write import AS_THEY_ARE, RowGathering
 from cm_delta_dagster.storage.deletion_vector_writer import write_deletion_vectors
 from cm_delta_dagster.storage.discard import discard, discard_below
 
@@ -110,7 +110,6 @@ class CommitOptions:
 
 
 DEFAULT_OPTIONS = CommitOptions()
-DEFAULT_SPEC = WriteSpec()
 
 
 def check_not_append_only(snapshot: Snapshot, operation: str) -> None:
@@ -139,22 +138,6 @@ def layout_of(table: WriteTarget, shape: TargetShape, clustering: Sequence[Colum
         properties=TableProperties(shape.metadata.configuration),
         clustering_columns=clustering,
     )
-
-
-def write_rows(
-    table: WriteTarget,
-    frame: DataFrame,
-    layout: TableLayout,
-    spec: WriteSpec = DEFAULT_SPEC,
-    gathering: RowGathering = AS_THEY_ARE,
-) -> WrittenFiles:
-    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write.write_files`."""
-    spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
-    optimizes = layout.properties.optimize_write
-    rows = in_few_files(frame, layout) if optimizes else gathering.all_rows(frame, layout)
-    shuffles = optimizes or gathering.gathered is not Gathered.NONE
-    with few_files_settings(frame.sparkSession) if shuffles else nullcontext():
-        return write_files(rows, store=table.store, layout=layout, spec=spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -239,7 +222,7 @@ class WriteTransaction:
             gathering: whether they are shuffled first.
         """
         spec = spec if guard is None else replace(spec, guard=guard)
-        written = write_rows(self.table, frame, self.layout, spec, gathering)
+        written = write_frame(self.table, frame, self.layout, spec, gathering)
         self.written.append(written)
         if written.high_water_marks:
             # The next rows of this transaction continue after these.
@@ -249,9 +232,19 @@ class WriteTransaction:
         return written
 
     def add_new_rows(
-        self, frame: DataFrame, guard: Predicate | None = None, *, gathering: RowGathering = AS_THEY_ARE
+        self, frame: DataFrame | WriteRows, guard: Predicate | None = None, *, gathering: RowGathering = AS_THEY_ARE
     ) -> WrittenFiles:
-        """As :meth:`add_rows`, for new rows: columns that ``frame`` lacks get their default, identity or generated value."""
+        """As :meth:`add_rows`, for new rows: columns that ``frame`` lacks get their default, identity or generated value.
+
+        Arrow writes Arrow data, if nothing needs Spark.
+        """
+        if isinstance(frame, WriteRows):
+            layout = self.layout
+            arrow = frame.arrow(layout) if guard is None else None
+            if arrow is not None:
+                self.written.append(write_arrow(self.table, arrow, layout))
+                return self.written[-1]
+            frame = frame.spark(frame.needs_spark(layout))
         filled = fill_missing(frame, self.layout)
         return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered), gathering=gathering)
 
@@ -267,7 +260,7 @@ class WriteTransaction:
             frame: columns of the table and ``_change_type``.
         """
         spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/")
-        self.changes.append(write_rows(self.table, frame, self.layout, spec, gathering))
+        self.changes.append(write_frame(self.table, frame, self.layout, spec, gathering))
         return self.changes[-1].num_rows
 
     def inserted_changes(self, session: SparkSession, written: WrittenFiles) -> DataFrame:

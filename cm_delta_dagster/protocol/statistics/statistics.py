@@ -8,7 +8,7 @@ Column names are those in the statistics: for a table with column mapping the ca
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -107,7 +107,13 @@ def _below(path: ColumnPath, ancestor: Sequence[str]) -> bool:
     return len(head) == len(ancestor) and all(a.casefold() == b.casefold() for a, b in zip(head, ancestor, strict=True))
 
 
-def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Sequence[StatisticsColumn]) -> str:
+def footer_statistics(
+    metadata: pq.FileMetaData,
+    schema: StructType,
+    columns: Sequence[StatisticsColumn],
+    *,
+    without_nan: Collection[StatisticsColumn] = (),
+) -> str:
     """Build the ``stats`` text of a data file from its Parquet footer.
 
     Leaves out what some row group does not report, and arrays and maps, whose leaves count elements.
@@ -116,6 +122,7 @@ def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Se
         metadata: footer of the file.
         schema: the table schema; columns that are not in it are left out.
         columns: result of :func:`statistics_columns`.
+        without_nan: columns of floats that are known to have no NaN, so that they get bounds in files of any writer.
 
     Raises:
         InvalidArgumentError: the footer's row count is negative.
@@ -142,7 +149,7 @@ def footer_statistics(metadata: pq.FileMetaData, schema: StructType, columns: Se
         # A column without non-null values has no bounds.
         if null_count == metadata.num_rows:
             continue
-        lower, upper = reader.bounds(column.type, position, chunks)
+        lower, upper = reader.bounds(column.type, position, chunks, has_no_nan=column in without_nan)
         if lower is not None:
             _place(minimums, column.path, lower)
         if upper is not None:
@@ -203,7 +210,7 @@ class _BoundsReader:
     metadata: Any
 
     def bounds(
-        self, data_type: DataType, position: int, chunks: Sequence[tuple[int, Any]]
+        self, data_type: DataType, position: int, chunks: Sequence[tuple[int, Any]], *, has_no_nan: bool
     ) -> tuple[str | None, str | None]:
         """JSON texts of the lower and the upper bound over all row groups; None for an unknown bound."""
         if isinstance(data_type, DecimalType):
@@ -215,7 +222,7 @@ class _BoundsReader:
                 raw = _raw_bounds(chunks, ("INT32", "INT64"))
                 return (str(raw[0]), str(raw[1])) if raw else (None, None)
             case "float" | "double":
-                return self._float_bounds(chunks)
+                return self._float_bounds(chunks, has_no_nan=has_no_nan)
             case "string":
                 return _string_bounds(chunks)
             case "date":
@@ -231,10 +238,10 @@ class _BoundsReader:
         entries = self.metadata.metadata
         return entries is not None and b"org.apache.spark.legacyDateTime" in entries
 
-    def _float_bounds(self, chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str | None]:
+    def _float_bounds(self, chunks: Sequence[tuple[int, Any]], *, has_no_nan: bool) -> tuple[str | None, str | None]:
         # parquet-mr omits the bounds of a chunk with NaN. Other writers ignore NaN in bounds; Spark orders NaN above every
         # number, so their upper bound would be wrong.
-        if not self.metadata.created_by.startswith("parquet-mr"):
+        if not has_no_nan and not self.metadata.created_by.startswith("parquet-mr"):
             return None, None
         raw = _raw_bounds(chunks, ("FLOAT", "DOUBLE"))
         if raw is None or math.isnan(raw[0]) or math.isnan(raw[1]):

@@ -9,44 +9,39 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import (
     CmDeltaError,
-    CorruptLogError,
     EngineError,
-    InvalidArgumentError,
-    InvalidDataError,
     ObjectNotFoundError,
-    UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile
-from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.actions.partition_directories import is_digest
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name, physical_schema
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
     TIMESTAMP_NTZ,
     TRANSACTION_COLUMN,
     VARIANT,
-    VOID,
     PrimitiveType,
     StructField,
-    data_type_text,
     walk_types,
 )
-from cm_delta_dagster.protocol.schema.void_columns import check_void_places
+from cm_delta_dagster.protocol.statistics.data_file_writes import (
+    WriteSpec,
+    WrittenFiles,
+    check_readable,
+    check_storable,
+    stored_partitions,
+)
 from cm_delta_dagster.protocol.statistics.statistics import (
-    StatisticsColumn,
     footer_statistics,
-    schema_leaves,
-    statistics_columns,
 )
 from cm_delta_dagster.spark.read.footers import read_footers
 from cm_delta_dagster.spark.session.cancellation import run_cancellable
@@ -62,7 +57,7 @@ from cm_delta_dagster.spark.write.direct_write import (
     write_directly,
 )
 from cm_delta_dagster.spark.write.nested_ids import needs_nested_ids, store_nested_ids
-from cm_delta_dagster.spark.write.partition_directories import check_column_name, is_digest, values_of_digests
+from cm_delta_dagster.spark.write.partition_directories import values_of_digests
 from cm_delta_dagster.spark.write.write_pipeline import columns_of_files, directory_names, rows_to_store
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
@@ -70,66 +65,6 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 _log = logging.getLogger(__name__)
 
 _COMMITTER_OPTIONS: Mapping[str, str] = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFiles:
-    """Data files that are not committed yet.
-
-    Attributes:
-        directory: the new directory that holds all of them.
-        rows_by_partition: rows for each combination of partition texts, in the order of the partition columns.
-        high_water_marks: the furthest values of the numbered identity columns, if they moved.
-    """
-
-    adds: tuple[AddFile, ...]
-    num_rows: int
-    size_bytes: int
-    directory: str
-    rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
-    high_water_marks: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSpec:
-    """How data files are written.
-
-    Attributes:
-        statistics_columns: leaf columns to collect statistics for, with the names that files have.
-        compression: Parquet codec; Spark's default for None.
-        guard: every row must satisfy it.
-        now_ms: epoch milliseconds, for a store that does not report when a file was modified.
-        checked: False for rows that only move to another file: no value changes, and no rule is checked.
-        hidden_columns: columns that are not in the schema; files store them under their own names, without statistics.
-        root: directory of the files below the table, ending in ``/``; empty for the table itself.
-        numbered: identity columns for which the rows have generated values.
-    """
-
-    statistics_columns: Sequence[StatisticsColumn] = ()
-    compression: str | None = None
-    guard: Predicate | None = None
-    now_ms: int = 0
-    checked: bool = True
-    hidden_columns: tuple[StructField, ...] = ()
-    root: str = ""
-    numbered: frozenset[str] = frozenset()
-
-
-def write_spec(layout: TableLayout, spec: WriteSpec) -> WriteSpec:
-    """``spec`` with the statistics and the compression that follow from the properties of the table.
-
-    Raises:
-        InvalidArgumentError: a property of the table has an invalid value.
-    """
-    chosen = statistics_columns(
-        layout.schema, layout.partition_columns, layout.properties, clustering_columns=layout.clustering_columns
-    )
-    if layout.mapping is not ColumnMappingMode.NONE:
-        # Both lists have the leaves of the schema in the same order.
-        logical = schema_leaves(layout.schema)
-        stored = dict(zip(logical, schema_leaves(physical_schema(layout.schema, layout.mapping)), strict=True))
-        chosen = tuple(stored[leaf] for leaf in chosen)
-    return replace(spec, statistics_columns=chosen, compression=layout.properties.parquet_compression)
 
 
 def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: WriteSpec) -> WrittenFiles:
@@ -149,7 +84,7 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
         EngineError: Spark failed for another reason.
     """
     check_frame(frame)
-    _check_storable(layout)
+    check_storable(layout)
     with spark_errors(f"reaching {layout.location}"):
         storage = spark_storage(frame.sparkSession, store, layout.location)
         check_shared_disk(frame.sparkSession, store, layout.location)
@@ -208,35 +143,6 @@ def _write(
     return None
 
 
-def _check_storable(layout: TableLayout) -> None:
-    schema, partition_columns = layout.schema, layout.partition_columns
-    for name, stored in zip(partition_columns, _stored_partitions(layout), strict=True):
-        check_column_name(stored[1])
-        if name.startswith("."):
-            raise InvalidArgumentError(
-                f"Readers take directories of the partition column {name!r} for hidden. Rename the column."
-            )
-    check_void_places(schema)
-    partitions = {name.lower() for name in partition_columns}
-    if all(item.name.lower() in partitions or item.type == VOID for item in schema.fields):
-        raise InvalidArgumentError(
-            "A data file needs at least one column besides the partition columns, and void columns are not stored. Add "
-            "a column."
-        )
-
-
-def _stored_partitions(layout: TableLayout) -> list[tuple[StructField, str]]:
-    """The partition columns, each with its name in directories and partition values."""
-    columns = [(name, layout.schema.field(name)) for name in layout.partition_columns]
-    missing = [name for name, item in columns if item is None]
-    if missing:
-        raise InvalidArgumentError(f"The partition column {missing[0]!r} is not a column of the table.")
-    mapped = layout.mapping is not ColumnMappingMode.NONE
-    return [
-        (item, physical_name(item, layout.mapping) if mapped else name) for name, item in columns if item is not None
-    ]
-
-
 def _settings(layout: TableLayout) -> Mapping[str, str]:
     """Session settings that the write needs; only those that affect the table, as each costs a round trip."""
     settings = {"spark.sql.parquet.writeLegacyFormat": "false"}
@@ -271,7 +177,7 @@ def _collect(
     """
     name = spec.root + directory.rpartition("/")[2]
     readable: set[tuple[str, str]] = set()
-    partitions = _stored_partitions(layout)
+    partitions = stored_partitions(layout)
     stored = [name for _, name in partitions]
     texts = [
         dict(zip(stored, _partition_texts(relative, directory_names(layout)).values(), strict=True))
@@ -286,7 +192,7 @@ def _collect(
             _drop_empty(store, status)
             continue
         values = {name: text if text is None else long_values.get((name, text), text) for name, text in by_name.items()}
-        _check_readable(values, partitions, readable)
+        check_readable(values, partitions, readable)
         adds.append(
             AddFile(
                 path=encode_path(f"{name}/{relative}"),
@@ -418,24 +324,3 @@ def _long_values(
                 value_by_digest = values_of_digests(written, column, digests)
             values |= {(name, digest): value for digest, value in value_by_digest.items()}
     return values
-
-
-def _check_readable(
-    values: Mapping[str, str | None], partitions: Sequence[tuple[StructField, str]], readable: set[tuple[str, str]]
-) -> None:
-    """Check that each text can be parsed as a value of its column, except those in ``readable``; add them to it."""
-    for column, name in partitions:
-        text = values[name]
-        if text is not None and (name, text) not in readable:
-            _check_text(column, text)
-            readable.add((name, text))
-
-
-def _check_text(column: StructField, text: str) -> None:
-    try:
-        parse_partition_value(text, column.type)
-    except (CorruptLogError, InvalidDataError, InvalidArgumentError, UnsupportedFeatureError) as error:
-        raise InvalidDataError(
-            f"Partition column {column.name!r} holds a value whose text {text!r} could not be read back as "
-            f"{data_type_text(column.type)}; nothing was committed. Replace the value."
-        ) from error

@@ -40,7 +40,7 @@ from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome
 from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, TargetShape, start_write
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
-from cm_delta_dagster.spark.write.write import WrittenFiles
+from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.lake import Lake, Unreliable, broken_storage

@@ -21,11 +21,12 @@ from cm_delta_dagster.protocol.actions.paths import decode_path, encode_path, fi
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
 from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from cm_delta_dagster.spark.read.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.session.session import temporary_settings
-from cm_delta_dagster.spark.write.write import WriteSpec, write_files
+from cm_delta_dagster.spark.write.write import write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.builders import rows_of
 from tests.support.covering import covering

@@ -24,10 +24,11 @@ from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
 from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from cm_delta_dagster.spark.session.session import check_frame
-from cm_delta_dagster.spark.write.write import WriteSpec, WrittenFiles, write_files
+from cm_delta_dagster.spark.write.write import write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 
 SETTINGS = (

@@ -12,8 +12,9 @@ from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
 from cm_delta_dagster.spark.expressions.schema import from_spark
-from cm_delta_dagster.spark.write.write import WriteSpec, write_files
+from cm_delta_dagster.spark.write.write import write_files
 from cm_delta_dagster.spark.write.write_pipeline import columns_of_files, rows_to_store
 from cm_delta_dagster.storage.local_store import LocalStore
 

@@ -1,0 +1,1 @@
+"""Writing rows that the caller has as Arrow data, without Spark."""

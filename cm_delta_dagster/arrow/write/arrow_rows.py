@@ -1,0 +1,178 @@
+"""Rows that a caller has in a form that Arrow takes: pyarrow, polars, pandas, DuckDB and others, and lists of dictionaries.
+
+No value changes here. What Arrow or Delta cannot represent is refused with the name of the column.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import pyarrow as pa
+
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from cm_delta_dagster.protocol.schema.types import StructType
+
+UNCONVERTED = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow raises for values that it does not convert."""
+
+_SHOWN_TYPES = 1_000
+_CAST = {
+    "Int128": "pl.Int64 or pl.Decimal(38, 0)",
+    "UInt128": "pl.Int64 or pl.Decimal(38, 0)",
+    "Object": "pl.String, or build it from values of one type",
+}
+"""Types of polars that Arrow does not have, and what to cast them to. Of objects polars passes the addresses on."""
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Rows with Arrow's C stream interface: tables and readers of pyarrow, frames of polars and pandas, relations of DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+ArrowData: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
+"""Rows that need no Spark."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowRows:
+    """Rows as a stream of Arrow, which is read once.
+
+    Attributes:
+        reader: the rows as the caller has them.
+        schema: the columns with types of Delta that hold every value.
+    """
+
+    reader: pa.RecordBatchReader
+    schema: StructType
+
+    @classmethod
+    def of(cls, value: Any) -> "ArrowRows":
+        """The rows of ``value``, an :data:`ArrowData`.
+
+        Raises:
+            InvalidArgumentError: another type, a column whose values Arrow or Delta does not have or that have no type in common,
+                or two columns of one name.
+        """
+        what = f"The {type(value).__name__}"
+        try:
+            reader = _reader(value, what)
+            return cls(reader=reader, schema=from_arrow_schema(reader.schema))
+        except CmDeltaError as error:
+            if isinstance(error, InvalidArgumentError):
+                raise
+            raise refused(what, str(error)) from error
+        except UNCONVERTED as error:
+            raise refused(what, str(error)) from error
+
+
+def refused(what: str, cause: str) -> InvalidArgumentError:
+    """The error of a value that Arrow does not convert."""
+    return InvalidArgumentError(
+        f"{what} cannot be converted to Arrow: {cause}. Nothing was written. Give each column a name of its own and values of one "
+        "type."
+    )
+
+
+def _reader(value: Any, what: str) -> pa.RecordBatchReader:
+    if isinstance(value, pa.RecordBatchReader):
+        return value
+    library = type(value).__module__.partition(".")[0]
+    if library == "pandas" and hasattr(value, "iloc"):
+        return from_pandas(value, what).to_reader()
+    if library == "polars" and hasattr(value, "collect_schema"):
+        return from_polars(value, what).to_reader()
+    if isinstance(value, list | tuple) and all(isinstance(row, Mapping) for row in value):
+        if not value:
+            raise InvalidArgumentError(
+                "The rows are an empty list, which has no columns. Nothing was written. Give a pyarrow.Table with a schema."
+            )
+        names = list(dict.fromkeys(name for row in value for name in row))
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in value]).to_reader()
+    if isinstance(value, pa.RecordBatch):
+        return pa.Table.from_batches([value]).to_reader()
+    if isinstance(value, ArrowStream):
+        return pa.RecordBatchReader.from_stream(value)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    raise InvalidArgumentError(
+        f"Rows must come as a DataFrame of Spark, as Arrow data (pyarrow, polars, pandas, a DuckDB relation) or as a list of "
+        f"dictionaries; a {kind} was given. Nothing was written. Convert it first, e.g. to a pyarrow.Table."
+    )
+
+
+def from_pandas(value: Any, what: str) -> pa.Table:
+    """The columns of a pandas DataFrame, without its index.
+
+    Args:
+        what: the value, for messages.
+
+    Raises:
+        InvalidArgumentError: a column has values of several types.
+    """
+    try:
+        table = pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata(None)
+    except UNCONVERTED as error:
+        raise _pandas_error(value, what, error) from error
+    for position, item in enumerate(table.schema):
+        # Arrow takes the type of the first value, and cuts the time off the others.
+        column = value.iloc[:, position]
+        if (
+            item.type == pa.date32()
+            and column.dtype == object
+            and any(isinstance(cell, dt.datetime) for cell in column)
+        ):
+            raise InvalidArgumentError(
+                f"{what} has dates and times in column {item.name!r}. Nothing was written, because the times of day would be "
+                "lost. Convert the column, e.g. by pandas.to_datetime."
+            )
+    return table
+
+
+def _pandas_error(value: Any, what: str, error: Exception) -> InvalidArgumentError:
+    """Says which column Arrow does not convert, and what is in it."""
+    for position in range(value.shape[1]):
+        column = value.iloc[:, position]
+        try:
+            pa.array(column, from_pandas=True)
+        except UNCONVERTED as cause:
+            kinds = sorted({type(cell).__name__ for cell in column.head(_SHOWN_TYPES) if cell is not None})
+            content = (
+                f"values of {' and '.join(kinds)}" if column.dtype == object else f"the pandas type {column.dtype}"
+            )
+            return InvalidArgumentError(
+                f"{what} has {content} in column {value.columns[position]!r}, which cannot be one column of Arrow: {cause}. "
+                "Nothing was written. Convert the column to values of one type that Delta has, e.g. by "
+                "frame[column].astype('string')."
+            )
+    return refused(what, str(error))
+
+
+def from_polars(value: Any, what: str) -> pa.Table:
+    """The columns of a polars DataFrame or LazyFrame, which is computed.
+
+    Args:
+        what: the value, for messages.
+
+    Raises:
+        InvalidArgumentError: a column has a type that Arrow does not have.
+    """
+    frame = value.collect() if hasattr(value, "collect") else value
+    for name, kind in frame.schema.items():
+        for inner in _polars_types(kind):
+            if (known := _CAST.get(type(inner).__name__, _CAST.get(str(inner)))) is not None:
+                raise InvalidArgumentError(
+                    f"{what} has the polars type {kind} in column {name!r}, which Arrow does not have. Nothing was written. "
+                    f"Cast the column to {known}."
+                )
+    return frame.to_arrow()
+
+
+def _polars_types(kind: Any) -> Iterator[Any]:
+    yield kind
+    if (inner := getattr(kind, "inner", None)) is not None:
+        yield from _polars_types(inner)
+    for item in getattr(kind, "fields", None) or ():
+        yield from _polars_types(item.dtype)

@@ -1,0 +1,318 @@
+"""Writing rows of Arrow as data files of a table (protocol heading "Data Files").
+
+The rows are read once, batch by batch. Each partition has a file that is being made in memory; a file is written to the store when
+it is large enough, or when all of them need more memory than they may have.
+"""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as pat
+
+from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowRows
+from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
+from cm_delta_dagster.errors import CmDeltaError, InvalidDataError
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.partition_directories import directory_name
+from cm_delta_dagster.protocol.actions.partition_values import serialize_partition_value
+from cm_delta_dagster.protocol.actions.paths import encode_path
+from cm_delta_dagster.protocol.features.column_mapping import physical_schema
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.types import TRANSACTION_COLUMN, VOID, StructField, StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import (
+    WriteSpec,
+    WrittenFiles,
+    check_readable,
+    check_storable,
+    stored_partitions,
+)
+from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics
+from cm_delta_dagster.storage.discard import discard_below
+from cm_delta_dagster.storage.store import Store
+
+_GROUP_BYTES = 64 * 2**20
+"""Bytes of rows that become one row group."""
+_FILE_BYTES = 128 * 2**20
+"""Size of a file, unless the table has a target size."""
+_MEMORY_BYTES = 512 * 2**20
+"""Bytes of all files that are being made, rows and encoded bytes."""
+_MAX_OPEN_FILES = 1_000
+_CODECS: Mapping[str, str] = {"uncompressed": "none", "lz4_raw": "lz4"}
+"""Codecs by the names that pyarrow has for them."""
+
+PartitionTexts = tuple[str | None, ...]
+
+
+def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spec: WriteSpec) -> WrittenFiles:
+    """Write all rows to new files. Empty rows give no file.
+
+    Args:
+        rows: their columns fit the schema; see :func:`~cm_delta_dagster.arrow.write.stored_columns.needs_spark`.
+        layout: of the table after schema evolution.
+        spec: without rules for rows.
+
+    Raises:
+        SchemaMismatchError, InvalidArgumentError: the columns of the table cannot be stored, or those of the rows not converted.
+        InvalidDataError: a row violates NOT NULL, has a partition value that cannot be stored, or the stream of the rows failed;
+            all files are deleted.
+        StorageError: the storage failed.
+    """
+    check_storable(layout)
+    columns = stored_columns(rows.reader.schema, layout)
+    name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
+    directory = f"{layout.location.rstrip('/')}/{spec.root}{name}"
+    files = _Files(store=store, directory=directory, name=spec.root + name, layout=layout, spec=spec, columns=columns)
+    try:
+        for batch in _batches(rows.reader):
+            files.add(batch)
+        return files.finish()
+    except BaseException:
+        discard_below(store, directory)
+        raise
+
+
+def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream of the caller, whose errors are those of its source."""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except CmDeltaError:
+            raise
+        except (*UNCONVERTED, OSError, RuntimeError) as error:
+            raise InvalidDataError(
+                f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
+            ) from error
+        if batch.num_rows:
+            yield batch
+
+
+@dataclass(slots=True, kw_only=True)
+class _BufferedFile:
+    """A file that is being made."""
+
+    partition: PartitionTexts
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    num_bytes: int = 0
+    num_rows: int = 0
+    sink: pa.BufferOutputStream | None = None
+    writer: pq.ParquetWriter | None = None
+    with_nan: set[StatisticsColumn] = field(default_factory=set)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of its rows and of what is encoded."""
+        return self.num_bytes + (0 if self.sink is None else int(self.sink.tell()))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Files:
+    """The files of one write.
+
+    Attributes:
+        name: of ``directory``, below the table.
+        columns: of the table, in the order of its schema.
+    """
+
+    store: Store
+    directory: str
+    name: str
+    layout: TableLayout
+    spec: WriteSpec
+    columns: Sequence[StoredColumn]
+    _open: dict[PartitionTexts, _BufferedFile] = field(default_factory=dict)
+    _adds: list[AddFile] = field(default_factory=list)
+    _rows: Counter[PartitionTexts] = field(default_factory=Counter)
+    _texts: dict[tuple[str, object], str | None] = field(default_factory=dict)
+    _readable: set[tuple[str, str]] = field(default_factory=set)
+    _schema: pa.Schema = field(init=False)
+    _statistics_schema: StructType = field(init=False)
+    _partitions: list[tuple[StructField, str]] = field(init=False)
+    _positions: list[int] = field(init=False)
+    _float_leaves: list[StatisticsColumn] = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        self._partitions = stored_partitions(layout)
+        names = [item.name for item in layout.schema.fields]
+        self._positions = [names.index(item.name) for item, _ in self._partitions]
+        self._schema = pa.schema(
+            [
+                column.stored
+                for place, column in enumerate(self.columns)
+                if place not in self._positions and column.item.type != VOID
+            ]
+        )
+        self._statistics_schema = physical_schema(layout.schema, layout.mapping)
+        self._float_leaves = [
+            column for column in self.spec.statistics_columns if getattr(column.type, "name", "") in ("float", "double")
+        ]
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add the rows of a batch to the files of their partitions."""
+        arrays = [column.values(batch) for column in self.columns]
+        parts = [arrays[place] for place in self._positions]
+        kept = [
+            array
+            for place, (array, column) in enumerate(zip(arrays, self.columns, strict=True))
+            if place not in self._positions and column.item.type != VOID
+        ]
+        stored = pa.RecordBatch.from_arrays(kept, schema=self._schema)
+        for partition, rows in self._split(stored, parts):
+            self._add_rows(partition, rows)
+
+    def finish(self) -> WrittenFiles:
+        """Write the files that are still being made."""
+        for file in list(self._open.values()):
+            self._close(file)
+        return WrittenFiles(
+            adds=tuple(self._adds),
+            num_rows=self._rows.total(),
+            size_bytes=sum(add.size for add in self._adds),
+            directory=self.directory,
+            rows_by_partition=dict(self._rows),
+        )
+
+    def _split(
+        self, stored: pa.RecordBatch, parts: Sequence[pa.Array]
+    ) -> Iterator[tuple[PartitionTexts, pa.RecordBatch]]:
+        """The rows of each partition."""
+        if not parts:
+            yield (), stored
+            return
+        codes = _codes(parts)
+        unique, first = np.unique(codes, return_index=True)
+        if len(unique) == 1:
+            yield self._partition(parts, 0), stored
+            return
+        order = np.argsort(codes, kind="stable")
+        sorted_rows = stored.take(pa.array(order))
+        starts = np.searchsorted(codes[order], unique)
+        ends = np.append(starts[1:], len(codes))
+        for position, start, end in zip(first, starts, ends, strict=True):
+            yield self._partition(parts, int(position)), sorted_rows.slice(int(start), int(end - start))
+
+    def _partition(self, parts: Sequence[pa.Array], position: int) -> PartitionTexts:
+        """The texts of the partition of a row."""
+        texts = []
+        for (item, name), array in zip(self._partitions, parts, strict=True):
+            scalar = array[position]
+            key = (name, scalar)
+            if key not in self._texts:
+                self._texts[key] = _text(item, scalar)
+            texts.append(self._texts[key])
+        return tuple(texts)
+
+    def _add_rows(self, partition: PartitionTexts, rows: pa.RecordBatch) -> None:
+        file = self._open.get(partition)
+        if file is None:
+            if len(self._open) >= _MAX_OPEN_FILES:
+                self._close(self._largest())
+            file = self._open[partition] = _BufferedFile(partition=partition)
+        file.batches.append(rows)
+        file.num_bytes += rows.nbytes
+        file.num_rows += rows.num_rows
+        self._rows[partition] += rows.num_rows
+        if file.num_bytes >= _GROUP_BYTES:
+            self._encode(file)
+            if file.memory >= (self.layout.properties.target_file_size or _FILE_BYTES):
+                self._close(file)
+        if sum(entry.memory for entry in self._open.values()) > _MEMORY_BYTES:
+            self._close(self._largest())
+
+    def _largest(self) -> _BufferedFile:
+        return max(self._open.values(), key=lambda entry: entry.memory)
+
+    def _encode(self, file: _BufferedFile) -> None:
+        """Encode the rows of the file as a row group."""
+        if not file.batches:
+            return
+        table = pa.Table.from_batches(file.batches, schema=self._schema)
+        if file.writer is None:
+            codec = self.spec.compression or "zstd"
+            file.sink = pa.BufferOutputStream()
+            file.writer = pq.ParquetWriter(
+                file.sink,
+                self._schema,
+                compression=_CODECS.get(codec, codec),
+                store_schema=False,
+                store_decimal_as_integer=True,
+                coerce_timestamps="us",
+                write_page_index=False,
+            )
+        file.with_nan.update(leaf for leaf in self._float_leaves if leaf not in file.with_nan and _has_nan(table, leaf))
+        file.writer.write_table(table, row_group_size=max(1, table.num_rows))
+        file.batches, file.num_bytes = [], 0
+
+    def _close(self, file: _BufferedFile) -> None:
+        """Write the file to the store."""
+        self._encode(file)
+        del self._open[file.partition]
+        assert file.writer is not None and file.sink is not None, "a file has rows"
+        file.writer.close()
+        content = file.sink.getvalue()
+        values = dict(zip((name for _, name in self._partitions), file.partition, strict=True))
+        check_readable(values, self._partitions, self._readable)
+        directories = [
+            directory_name(name, text, item.type)
+            for (item, name), text in zip(self._partitions, file.partition, strict=True)
+        ]
+        relative = "/".join([*directories, f"part-{len(self._adds):05}-{uuid.uuid4()}.parquet"])
+        status = self.store.write_if_absent(
+            f"{self.directory}/{relative}", content.to_pybytes(), may_show_unfinished=True
+        )
+        self._adds.append(
+            AddFile(
+                path=encode_path(f"{self.name}/{relative}"),
+                partition_values=values,
+                size=content.size,
+                modification_time=(status.modification_time if status is not None else 0) or self.spec.now_ms,
+                data_change=True,
+                stats=footer_statistics(
+                    pq.read_metadata(pa.BufferReader(content)),
+                    self._statistics_schema,
+                    self.spec.statistics_columns,
+                    without_nan=frozenset(self._float_leaves) - file.with_nan,
+                ),
+            )
+        )
+
+
+def _codes(parts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """A number for each row, equal for rows of one partition."""
+    codes = np.zeros(len(parts[0]), dtype=np.int64)
+    for array in parts:
+        encoded = array.dictionary_encode(null_encoding="encode")
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # So that the numbers stay small.
+    return codes
+
+
+def _text(item: StructField, scalar: pa.Scalar) -> str | None:
+    """The text of a partition value in the log. Raises InvalidDataError for a value without one."""
+    try:
+        return serialize_partition_value(scalar.as_py(), item.type)
+    except (ValueError, OverflowError) as error:
+        raise InvalidDataError(
+            f"The partition column {item.name!r} has the value {scalar}, which has no text in the log: {error}. Nothing was "
+            "committed. Replace the value."
+        ) from error
+
+
+def _has_nan(table: pa.Table, leaf: StatisticsColumn) -> bool:
+    """Whether a leaf has NaN, which Spark takes for the greatest value, and which the bounds of the footer leave out."""
+    first, *inner = leaf.path
+    if first not in table.column_names:
+        return False
+    column = table[first]
+    for name in inner:
+        column = pc.struct_field(column, name)
+    return bool(pat.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())

@@ -1,0 +1,232 @@
+"""Columns of the rows of a caller as the columns that data files and partition values have (protocol heading "Data Files").
+
+The schema of the table holds every value of the rows: :mod:`cm_delta_dagster.protocol.schema.evolution` has compared them.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from cm_delta_dagster.arrow.columns import FileColumn, FileLayout
+from cm_delta_dagster.arrow.schema import arrow_type
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
+from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
+from cm_delta_dagster.protocol.features.constraints import check_constraints, invariants
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.iceberg_compat import active_versions
+from cm_delta_dagster.protocol.features.identity_columns import identity_columns
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.char_types import length_limits
+from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
+from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
+    VARIANT,
+    VOID,
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    walk_types,
+)
+
+_FIELD_ID = b"PARQUET:field_id"
+
+
+def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
+    """What of the table only Spark can do for these rows, for a message; None if Arrow stores them as Spark does.
+
+    Raises:
+        CorruptLogError: an invariant in the log cannot be read.
+    """
+    schema, properties = layout.schema, layout.properties.configuration
+    rules = [*invariants(schema), *check_constraints(properties)]
+    if rules:
+        return f"the table has {rules[0].description}"
+    for what, columns in (("generated", generated_columns(schema)), ("identity", identity_columns(schema))):
+        if columns:
+            return f"the table has the {what} column {next(iter(columns))!r}"
+    for item in schema.fields:
+        if CURRENT_DEFAULT in item.metadata and offered.field(item.name) is None:
+            return f"the rows lack the column {item.name!r}, which has a default"
+        if length_limits(item) is not None:
+            return f"the column {item.name!r} has a limited length"
+        if item.type != VOID and _has_nested_not_null(item.type):
+            return f"the column {item.name!r} has parts that are NOT NULL"
+    if active_versions(properties):
+        return "the table is compatible with Iceberg"
+    kinds = list(walk_types(schema))
+    if VARIANT in kinds:
+        return "the table has a column of type variant"
+    if any(isinstance(kind, PrimitiveType) and kind.name.startswith("interval") for kind in kinds):
+        return "the table has a column of an interval type"
+    return None
+
+
+def _has_nested_not_null(data_type: DataType) -> bool:
+    match data_type:
+        case StructType():
+            return any(not item.nullable or _has_nested_not_null(item.type) for item in data_type.fields)
+        case ArrayType():
+            return not data_type.contains_null or _has_nested_not_null(data_type.element_type)
+        case MapType():
+            return not data_type.value_contains_null or any(
+                map(_has_nested_not_null, (data_type.key_type, data_type.value_type))
+            )
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredColumn:
+    """A column of the table, and how its values are made of those of the rows.
+
+    Attributes:
+        stored: the field of data files, with its name there; all values may be null.
+    """
+
+    item: StructField
+    column: FileColumn
+    stored: pa.Field
+    has_empty_as_null: bool
+
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """The values of a batch as the table stores them.
+
+        Raises:
+            InvalidDataError: a NOT NULL column has a null, or a value that its type cannot hold.
+        """
+        try:
+            if self.column.source is not None:
+                position = batch.schema.get_field_index(self.column.source)
+                _check_micros(batch.column(position), self.item.name)
+            array = self.column.values(batch)
+        except pa.ArrowException as error:
+            raise InvalidDataError(
+                f"The column {self.item.name!r} has a value that cannot be stored: {error}. Nothing was committed. Correct it."
+            ) from error
+        if self.has_empty_as_null:
+            array = _without_empty(array, self.item.type)
+        if not self.item.nullable and array.null_count and self.item.type != VOID:
+            raise InvalidDataError(
+                f"Column {self.item.name!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
+                "value or drop the row."
+            )
+        return array if array.type == self.stored.type else _relabelled(array, self.stored.type)
+
+
+def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn]:
+    """One for each column of the table, in the order of its schema.
+
+    Args:
+        offered: the schema of the rows.
+
+    Raises:
+        InvalidArgumentError: a column of the rows has an Arrow type that is not converted to that of the table.
+    """
+    rows = FileLayout(schema=offered, file="(the rows)", mapping=ColumnMappingMode.NONE)
+    empty_as_null = set(stored_as_null(layout.schema, layout.partition_columns))
+    columns = []
+    for item in layout.schema.fields:
+        try:
+            column = rows.column(StructField(item.name, _nullable(item.type)))
+        except (CorruptLogError, UnsupportedFeatureError) as error:
+            kind = offered.field(item.name).type if item.name in offered.names else "of another spelling"
+            raise InvalidArgumentError(
+                f"The column {item.name!r} of the rows has the Arrow type {kind}, which is not converted to that of the table. "
+                "Nothing was written. Cast the column first."
+            ) from error
+        columns.append(
+            StoredColumn(
+                item, column, _stored_field(item, layout.mapping), has_empty_as_null=item.name in empty_as_null
+            )
+        )
+    return columns
+
+
+def _nullable(data_type: DataType) -> DataType:
+    match data_type:
+        case StructType():
+            return StructType(tuple(StructField(item.name, _nullable(item.type)) for item in data_type.fields))
+        case ArrayType():
+            return ArrayType(_nullable(data_type.element_type), True)
+        case MapType():
+            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
+        case _:
+            return data_type
+
+
+def _stored_field(item: StructField, mapping: ColumnMappingMode) -> pa.Field:
+    """The field of data files, all of whose values may be null, as Spark writes it."""
+    mapped = mapping is not ColumnMappingMode.NONE
+    metadata = {_FIELD_ID: str(field_id(item)).encode()} if mapped else None
+    return pa.field(physical_name(item, mapping), _stored_type(item.type, mapping), nullable=True, metadata=metadata)
+
+
+def _stored_type(data_type: DataType, mapping: ColumnMappingMode) -> pa.DataType:
+    match data_type:
+        case StructType():
+            return pa.struct([_stored_field(item, mapping) for item in data_type.fields])
+        case ArrayType():
+            return pa.list_(pa.field("element", _stored_type(data_type.element_type, mapping)))
+        case MapType():
+            key = pa.field("key", _stored_type(data_type.key_type, mapping), nullable=False)
+            return pa.map_(key, pa.field("value", _stored_type(data_type.value_type, mapping)))
+        case _:
+            return arrow_type(data_type)
+
+
+def _relabelled(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same values, with the names of fields that ``target`` has."""
+    if pat.is_struct(target):
+        children = [_relabelled(array.field(place), target.field(place).type) for place in range(target.num_fields)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=mask)
+    if pat.is_map(target):
+        parts = [_relabelled(array.keys, target.key_type), _relabelled(array.items, target.item_type)]
+        entry = pa.struct([target.key_field, target.item_field])
+        entries = pa.Array.from_buffers(entry, len(parts[0]), [None], children=parts)
+        return pa.Array.from_buffers(target, len(array), array.buffers()[:2], -1, array.offset, [entries])
+    if pat.is_list(target):
+        values = _relabelled(array.values, target.value_type)
+        return pa.Array.from_buffers(target, len(array), array.buffers()[:2], -1, array.offset, [values])
+    return array
+
+
+def _without_empty(array: pa.Array, data_type: DataType) -> pa.Array:
+    """NULL for the texts that a partition column stores as NULL."""
+    empty = [b""] if data_type == BINARY else ["", HIVE_DEFAULT_PARTITION]
+    is_empty = pc.is_in(array, value_set=pa.array(empty, array.type))
+    return pc.if_else(is_empty, pa.scalar(None, array.type), array)
+
+
+def _check_micros(array: pa.Array, name: str) -> None:
+    """Refuse times with a fraction of a microsecond, which Delta does not store.
+
+    Raises:
+        InvalidDataError: naming the column.
+    """
+    kind = array.type
+    if pat.is_timestamp(kind) and kind.unit == "ns":
+        try:
+            array.cast(pa.timestamp("us", kind.tz))
+        except pa.ArrowInvalid as error:
+            raise InvalidDataError(
+                f"The column {name!r} has a time with a fraction of a microsecond, which Delta does not store. Nothing was "
+                "committed. Round the column to microseconds."
+            ) from error
+    elif pat.is_dictionary(kind):
+        _check_micros(array.dictionary, name)
+    elif pat.is_struct(kind):
+        for place, item in enumerate(kind):
+            _check_micros(array.field(place), f"{name}.{item.name}")
+    elif pat.is_map(kind):
+        _check_micros(array.keys, f"{name}.key")
+        _check_micros(array.items, f"{name}.value")
+    elif pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+        _check_micros(array.values, f"{name}.element")

@@ -1,0 +1,99 @@
+"""The rows of a write: a DataFrame of Spark, or Arrow data, which is written without Spark where nothing needs it."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
+from cm_delta_dagster.arrow.write.stored_columns import needs_spark
+from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
+from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
+from cm_delta_dagster.spark.session.session import check_frame
+
+AnyRows: TypeAlias = DataFrame | ArrowData
+"""Rows as a caller hands them over."""
+SessionSource: TypeAlias = Callable[[], SparkSession | None]
+"""Returns the Spark session that runs, or that was configured; None if there is none. It does not start one by itself."""
+
+
+def no_session() -> SparkSession | None:
+    """For callers that have no session besides that of a DataFrame."""
+    return None
+
+
+class WriteRows:
+    """The rows of one write. Arrow data is read once."""
+
+    def __init__(self, rows: DataFrame | ArrowRows, session: SessionSource = no_session) -> None:
+        self._rows = rows
+        self._session = session
+
+    @classmethod
+    def of(cls, value: "AnyRows | WriteRows", session: SessionSource = no_session) -> "WriteRows":
+        """The rows of a caller.
+
+        Args:
+            session: for Arrow data that only Spark can write to the table.
+
+        Raises:
+            InvalidArgumentError: no rows, or a column that Arrow or Delta does not have.
+            EngineStoppedError: the Spark session of a DataFrame has ended.
+        """
+        if isinstance(value, WriteRows):
+            return value
+        return cls(check_frame(value) if isinstance(value, DataFrame) else ArrowRows.of(value), session)
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The offered columns, which Spark Connect analyses at the first use. Raises as ``schema_of``."""
+        return self._rows.schema if isinstance(self._rows, ArrowRows) else schema_of(self._rows)
+
+    @property
+    def session(self) -> SparkSession | None:
+        """The Spark session of the rows, or that runs or was configured; None if there is none."""
+        return self._rows.sparkSession if isinstance(self._rows, DataFrame) else self._session()
+
+    def arrow(self, layout: TableLayout) -> ArrowRows | None:
+        """The rows if Arrow can write them to the table, which is ``layout`` after the write; None if Spark has to."""
+        rows = self._rows
+        return rows if isinstance(rows, ArrowRows) and needs_spark(rows.schema, layout) is None else None
+
+    def needs_spark(self, layout: TableLayout) -> str:
+        """Why :meth:`arrow` is None, for a message."""
+        reason = needs_spark(self.schema, layout) if isinstance(self._rows, ArrowRows) else None
+        return reason or "a part of this write does"
+
+    def spark(self, reason: str) -> DataFrame:
+        """The rows as a DataFrame, the same one at each call.
+
+        Args:
+            reason: why Spark is needed, for a message.
+
+        Raises:
+            InvalidArgumentError: they are Arrow data, and no Spark session runs or was configured.
+            InvalidDataError: the stream of the rows failed, or has values that Spark does not take.
+        """
+        rows = self._rows
+        if isinstance(rows, DataFrame):
+            return rows
+        session = self._session()
+        if session is None:
+            raise InvalidArgumentError(
+                f"These rows need Spark, because {reason}, and no Spark session runs or was "
+                "configured. Nothing was written. Start a session before the write, or give the connection one."
+            )
+        try:
+            table = rows.reader.read_all().cast(to_arrow_schema(rows.schema))
+        except (*UNCONVERTED, OSError, RuntimeError) as error:
+            raise InvalidDataError(
+                f"The rows cannot be read, or not be handed to Spark: {error}. Nothing was committed. Correct their source, and "
+                "write again."
+            ) from error
+        frame = session.createDataFrame(table, to_spark(rows.schema))
+        self._rows = frame
+        return frame

@@ -1,0 +1,325 @@
+"""Rows of Arrow: the table that Spark's writer would have made, without Spark where nothing needs it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from cm_delta_dagster import Connection, connect
+from cm_delta_dagster.arrow.write import data_file_writer
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, SchemaMismatchError
+from cm_delta_dagster.operations.writing.rows import WriteRows
+from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.expressions.schema import to_spark
+from cm_delta_dagster.storage.local_store import local_path
+from tests.support.arrow_cases import CASES, KEYED, KEYED_COLUMNS, RowCase
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark) as connection:
+        yield connection
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that hands rows of Arrow to Spark fails."""
+    unchanged = WriteRows.spark
+
+    def spark_only(self: WriteRows, reason: str) -> DataFrame:
+        assert isinstance(self._rows, DataFrame), f"rows of Arrow are handed to Spark: {reason}"
+        return unchanged(self, reason)
+
+    monkeypatch.setattr(WriteRows, "spark", spark_only)
+
+
+def sorted_rows(table: pa.Table) -> list[str]:
+    return sorted(repr(row) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.usefixtures("no_spark")
+def test_both_engines_end_in_the_same_table(lake: Connection, spark: SparkSession, case: RowCase) -> None:
+    schema = to_spark(StructType(())).fromDDL(case.columns)
+    tables = [
+        lake.create_table(
+            f"main.test.{engine}", schema, partition_by=case.partition_by, properties=dict(case.properties)
+        )
+        for engine in ("arrow", "spark")
+    ]
+    arrow, by_spark = tables
+    result = arrow.append(case.rows)
+    offered = ArrowRows.of(case.rows).schema
+    frame = spark.createDataFrame(case.rows.cast(to_arrow_schema(offered)), to_spark(offered)).coalesce(1)
+    expected = by_spark.append(frame)
+    assert result.num_output_rows == expected.num_output_rows == case.rows.num_rows
+    assert sorted_rows(arrow.to_arrow()) == sorted_rows(by_spark.to_arrow())
+    read = [sorted(map(repr, table.to_df().collect())) for table in tables]
+    assert read[0] == read[1]
+    assert _comparable(arrow.snapshot()) == _comparable(by_spark.snapshot())
+    assert arrow.snapshot().metadata.partition_columns == by_spark.snapshot().metadata.partition_columns
+
+
+def _comparable(snapshot: Snapshot) -> list[Any]:
+    """Partition values and statistics of the files; physical names, which differ from table to table, as positions."""
+    names = {
+        str(item.metadata.get("delta.columnMapping.physicalName", item.name)): f"column {number}"
+        for number, item in enumerate(_all_fields(snapshot.schema))
+    }
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {names.get(key, key): renamed(entry) for key, entry in value.items()}
+        return value
+
+    files = [
+        (renamed(dict(file["partitionValues"] or ())), renamed(json.loads(file["stats"])))
+        for file in snapshot.files.select(["partitionValues", "stats"]).to_pylist()
+    ]
+    return sorted(files, key=repr)
+
+
+def _all_fields(schema: StructType) -> Iterator[Any]:
+    for item in schema.fields:
+        yield item
+        if isinstance(item.type, StructType):
+            yield from _all_fields(item.type)
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_rows_of_every_library_are_appended_and_replaced_without_spark(lake: Connection) -> None:
+    import duckdb
+    import pandas as pd
+    import polars as pl
+
+    table = lake.create_table_as("main.test.t", [{"id": 1, "name": "a"}, {"id": 2}])
+    batch = pa.record_batch({"id": [3]})
+    for rows in (
+        pa.table({"id": [3]}),
+        batch,
+        pa.RecordBatchReader.from_batches(batch.schema, iter([batch])),
+        pl.DataFrame({"id": [3]}),
+        pl.LazyFrame({"id": [3]}),
+        pd.DataFrame({"id": [3]}),
+        duckdb.sql("SELECT 3::BIGINT AS id"),
+        [{"id": 3}],
+    ):
+        table.append(rows)
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, *[3] * 8]
+    table.overwrite(pl.DataFrame({"id": [4], "extra": [True]}), schema_mode=SchemaMode.MERGE)
+    assert table.to_arrow().to_pylist() == [{"id": 4, "name": None, "extra": True}]
+    table.overwrite(pa.table({"other": [1.5]}), schema_mode=SchemaMode.OVERWRITE)
+    assert table.to_arrow().to_pylist() == [{"other": 1.5}]
+    opened = lake.open_or_create("main.test.u", like=pl.DataFrame({"day": ["a", "b"], "v": [1, 2]}), partition_by="day")
+    opened.append(pl.DataFrame({"day": ["a", "b"], "v": [1, 2]}))
+    opened.overwrite(pl.DataFrame({"day": ["b"], "v": [3]}), partitions="dynamic")
+    assert sorted_rows(opened.to_arrow()) == ["{'day': 'a', 'v': 1}", "{'day': 'b', 'v': 3}"]
+    lake.create_table_as("main.test.u", pa.table({"w": [1]}), mode="replace")
+    assert lake.table("main.test.u").to_arrow().to_pylist() == [{"w": 1}]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_held_and_joint_writes_take_rows_of_arrow(lake: Connection) -> None:
+    table = lake.create_table_as("main.test.t", [{"id": 1}])
+    hold = table.append([{"id": 2}], hold=True)
+    assert hold.scan().count() == 2 and table.scan().count() == 1
+    hold.ratify()
+    with lake.transaction() as tx:
+        tx.table("main.test.t").append(pa.table({"id": [3]}))
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3]
+
+
+RULES = {
+    "constraint": "id > 0",
+    "default": "id bigint, v bigint DEFAULT 7",
+    "generated": "id bigint, v bigint GENERATED ALWAYS AS (id + 1)",
+    "identity": "id bigint, v bigint GENERATED ALWAYS AS IDENTITY",
+    "length": "id bigint, v varchar(3)",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_that_only_spark_can_apply_are_applied_by_it_or_refused(
+    lake: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
+) -> None:
+    if rule == "constraint":
+        table = lake.create_table("main.test.t", "id bigint")
+        table.alter.add_constraint("positive", RULES[rule])
+    else:
+        table = lake.create_table("main.test.t", RULES[rule])
+    table.append(pa.table({"id": [1, 2]}))
+    row = table.to_arrow().sort_by("id").to_pylist()[0]
+    assert row == {"id": 1, **{"default": {"v": 7}, "generated": {"v": 2}}.get(rule, {}), **_rest(row, rule)}
+    files = sum(1 for _ in Path(local_path(table.location)).rglob("*.parquet"))
+    monkeypatch.setattr("cm_delta_dagster.api.session.running_session", lambda: None)
+    with connect(f"sqlite:///{tmp_path}/catalog.db") as without_spark:
+        with pytest.raises(
+            InvalidArgumentError, match=r"need Spark, because the (table|rows|column).*no Spark session runs"
+        ):
+            without_spark.table("main.test.t").append(pa.table({"id": [3]}))
+        assert without_spark.table("main.test.t").snapshot().version == table.snapshot().version
+    assert sum(1 for _ in Path(local_path(table.location)).rglob("*.parquet")) == files
+
+
+def _rest(row: dict[str, Any], rule: str) -> dict[str, Any]:
+    """What the case does not determine: the first number of an identity column, and NULL in a column of limited length."""
+    return {"v": row["v"]} if rule in ("identity", "length") else {}
+
+
+def test_a_constraint_is_checked_for_rows_of_arrow(lake: Connection) -> None:
+    table = lake.create_table("main.test.t", "id bigint")
+    table.alter.add_constraint("positive", "id > 0")
+    with pytest.raises(InvalidDataError, match="positive"):
+        table.append(pa.table({"id": [0]}))
+    assert table.scan().count() == 0
+
+
+def test_parts_of_a_write_that_need_spark_get_the_rows_of_arrow(lake: Connection) -> None:
+    table = lake.create_table_as("main.test.t", [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}])
+    table.upsert(pa.table({"id": [2, 3], "v": ["c", "d"]}), on="id")
+    table.overwrite([{"id": 1, "v": "e"}], where="id = 1")
+    table.overwrite([{"id": 3, "v": "f"}], keys="id")
+    assert table.to_arrow().sort_by("id")["v"].to_pylist() == ["e", "c", "f"]
+
+
+BAD_ROWS = {
+    "no rows": (5, "a builtins.int was given"),
+    "text": ("rows", "a builtins.str was given"),
+    "empty list": ([], "has no columns"),
+    "other columns": (pa.table({"zz": [1]}), "'zz' does not exist"),
+    "wrong type": (pa.table({"id": ["x"]}), "bigint in the table and string"),
+    "narrower": (pa.table({"id": [1.5]}), "bigint in the table and double"),
+    "two of one name": (pa.table([pa.array([1]), pa.array([2])], names=["id", "ID"]), "id"),
+    "a time of day": (pa.table({"id": pa.array([0], pa.time64("us"))}), "time64"),
+    "a duration": (pa.table({"id": pa.array([0], pa.duration("us"))}), "duration"),
+    "no columns": (pa.table({}), "no columns"),
+    "null": (pa.table({"id": [1], "must": pa.nulls(1, pa.string())}), "'must' is NOT NULL"),
+    "missing": (pa.table({"id": [1]}), "'must' is missing"),
+    "nanoseconds": (
+        pa.table({"id": [1], "must": ["x"], "at": pa.array([1], pa.timestamp("ns"))}),
+        "'at' has a time with a fraction of a microsecond",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_ROWS)
+@pytest.mark.usefixtures("no_spark")
+def test_bad_rows_are_refused_and_leave_nothing(lake: Connection, name: str) -> None:
+    rows, message = BAD_ROWS[name]
+    table = lake.create_table("main.test.t", "id bigint, must string NOT NULL, at timestamp_ntz")
+    with pytest.raises(CmDeltaError, match=message) as caught:
+        table.append(rows)  # type: ignore[arg-type]
+    assert isinstance(caught.value, InvalidArgumentError | SchemaMismatchError | InvalidDataError)
+    assert table.snapshot().version == 0
+    assert list(Path(local_path(table.location)).rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("broken"), OSError("broken"), InvalidDataError("broken"), pa.ArrowInvalid("broken")]
+)
+@pytest.mark.usefixtures("no_spark")
+def test_a_stream_that_fails_in_the_middle_leaves_no_file(
+    lake: Connection, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(data_file_writer, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(data_file_writer, "_FILE_BYTES", 1)
+    table = lake.create_table("main.test.t", "id bigint")
+    schema = pa.schema([("id", pa.int64())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]}, schema=schema)
+        raise error
+
+    with pytest.raises(InvalidDataError, match="broken"):
+        table.append(pa.RecordBatchReader.from_batches(schema, batches()))
+    assert table.snapshot().version == 0
+    assert list(Path(local_path(table.location)).rglob("*.parquet")) == []
+
+
+@pytest.mark.parametrize("limit", ["_FILE_BYTES", "_MEMORY_BYTES", "_MAX_OPEN_FILES"])
+@pytest.mark.usefixtures("no_spark")
+def test_files_end_when_they_are_large_or_memory_is_full(
+    lake: Connection, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(data_file_writer, "_GROUP_BYTES", 1 if limit == "_FILE_BYTES" else 2**30)
+    monkeypatch.setattr(data_file_writer, limit, 1)
+    table = lake.create_table("main.test.t", "id bigint, p string, q int", partition_by="p")
+    reader = pa.RecordBatchReader.from_batches(
+        KEYED.schema, [batch for _ in range(3) for batch in KEYED.to_batches(max_chunksize=4)]
+    )
+    table.append(reader)
+    files = table.snapshot().files
+    assert files.num_rows > len(set(KEYED["p"].to_pylist()))
+    assert sorted(table.to_arrow()["id"].to_pylist()) == sorted([*range(8)] * 3)
+    assert sum(json.loads(stats)["numRecords"] for stats in files["stats"].to_pylist()) == 24
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_the_target_size_of_the_table_ends_a_file(lake: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_file_writer, "_GROUP_BYTES", 1)
+    table = lake.create_table("main.test.t", "id bigint", properties={"delta.targetFileSize": "1"})
+    batch = pa.record_batch({"id": [1]})
+    table.append(pa.RecordBatchReader.from_batches(batch.schema, [batch] * 5))
+    assert table.snapshot().num_files == 5
+
+
+def test_values_that_are_not_numbers_are_not_skipped(lake: Connection) -> None:
+    """Spark takes NaN for greater than every number, and the bounds of Parquet leave it out."""
+    table = lake.create_table_as("main.test.t", pa.table({"x": [1.0, float("nan")]}))
+    table.append(pa.table({"x": [2.0, 3.0]}))
+    assert table.to_df(where="x > 5").count() == table.scan(where="x > 5").count() == 1
+    bounds = [json.loads(stats).get("maxValues", {}) for stats in table.snapshot().files["stats"].to_pylist()]
+    assert sorted(map(str, bounds)) == ["{'x': 3.0}", "{}"]
+
+
+def test_files_have_the_form_that_spark_gives_them(lake: Connection) -> None:
+    case = next(case for case in CASES if case.name == "every-type")
+    table = lake.create_table_as("main.test.t", case.rows)
+    (path,) = Path(local_path(table.location)).rglob("*.parquet")
+    footer = pq.ParquetFile(path)
+    schema = str(footer.schema)
+    assert footer.metadata.metadata is None or b"ARROW:schema" not in footer.metadata.metadata
+    assert "int32 field_id=-1 small (Decimal(precision=9, scale=2))" in schema
+    assert "timeUnit=microseconds" in schema and "nanoseconds" not in schema
+    assert "list {" in schema or "group field_id=-1 list" in schema
+    assert "required" not in schema.replace("required group", "").replace(
+        "required binary field_id=-1 key", ""
+    ).replace("required group field_id=-1 schema", "")
+    assert footer.metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_a_table_is_written_and_read_on_a_machine_without_java(tmp_path: Path) -> None:
+    code = f"""
+import pyarrow as pa
+from cm_delta_dagster import connect
+with connect("sqlite:///{tmp_path}/catalog.db", warehouse="{tmp_path}/warehouse") as lake:
+    table = lake.create_table_as("main.s.t", pa.table({{"id": [1]}}))
+    table.append([{{"id": 2}}])
+    table.overwrite(table.to_polars(), where=None)
+    print(sorted(table.to_arrow()["id"].to_pylist()), table.snapshot().version)
+"""
+    environment = {**os.environ, "JAVA_HOME": f"{tmp_path}/none", "PATH": f"{tmp_path}/none"}
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert run.stdout.split() == ["[1,", "2]", "2"]
+
+
+def test_columns_of_the_table_take_the_case_of_the_table(lake: Connection) -> None:
+    table = lake.create_table("main.test.t", KEYED_COLUMNS)
+    table.append(pa.table({"ID": [1], "Q": pa.array([2], pa.int32())}))
+    assert table.to_arrow().to_pylist() == [{"id": 1, "p": None, "q": 2}]
