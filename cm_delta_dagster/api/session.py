@@ -45,7 +45,8 @@ class ClientSession:
         self._spark = None if callable(spark) else spark
         self._origin = None if self._spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
-        self.client = compacting_client(client, lambda: self.spark)
+        self._recorded: ClientSession | None = None
+        self.client = compacting_client(client, self.available)
 
     @property
     def spark(self) -> SparkSession:
@@ -57,6 +58,8 @@ class ClientSession:
             JavaNotFoundError: no session runs and no Java was found to start one.
             EngineStoppedError: the session has ended, and this connection did not start it.
         """
+        if self._recorded is not None:
+            return self._recorded.spark
         if self._supply is not None:
             return self._supply()
         with self._lock:
@@ -80,6 +83,8 @@ class ClientSession:
 
     def available(self) -> SparkSession | None:
         """The session if one was configured, or runs; None if not. It starts none."""
+        if self._recorded is not None:
+            return self._recorded.available()
         if self._supply is not None:
             return self._supply()
         with self._lock:
@@ -92,7 +97,7 @@ class ClientSession:
         if properties == NO_PROPERTIES:
             return self
         session = copy(self)
-        session._supply = lambda: self.spark
+        session._recorded = self
         session.client = self.client.recording(properties)
         return session
 

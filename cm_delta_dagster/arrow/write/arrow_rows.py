@@ -5,18 +5,21 @@ No value changes here. What Arrow or Delta cannot represent is refused with the 
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
-from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_type
+from cm_delta_dagster.protocol.schema.types import BYTE, FLOAT, INTEGER, SHORT, DataType, DecimalType, StructType
 
 UNCONVERTED = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow raises for values that it does not convert."""
 
+_WIDTHS: Mapping[pa.DataType, Sequence[DataType]] = {pa.int64(): (BYTE, SHORT, INTEGER), pa.float64(): (FLOAT,)}
 _SHOWN_TYPES = 1_000
 _CAST = {
     "Int128": "pl.Int64 or pl.Decimal(38, 0)",
@@ -44,10 +47,12 @@ class ArrowRows:
     Attributes:
         reader: the rows as the caller has them.
         schema: the columns with types of Delta that hold every value.
+        is_python: whether they were values of Python, whose numbers have no width.
     """
 
     reader: pa.RecordBatchReader
     schema: StructType
+    is_python: bool = False
 
     @classmethod
     def of(cls, value: Any) -> "ArrowRows":
@@ -60,13 +65,35 @@ class ArrowRows:
         what = f"The {type(value).__name__}"
         try:
             reader = _reader(value, what)
-            return cls(reader=reader, schema=from_arrow_schema(reader.schema))
+            is_python = isinstance(value, list | tuple)
+            return cls(reader=reader, schema=from_arrow_schema(reader.schema), is_python=is_python)
         except CmDeltaError as error:
             if isinstance(error, InvalidArgumentError):
                 raise
             raise refused(what, str(error)) from error
         except UNCONVERTED as error:
             raise refused(what, str(error)) from error
+
+    def fitted(self, schema: StructType) -> "ArrowRows":
+        """The rows, in which numbers of Python have the types of the columns of ``schema`` that can hold them."""
+        if not self.is_python:
+            return self
+        table = self.reader.read_all()
+        for position, item in enumerate(table.schema):
+            column = schema.field(item.name)
+            if column is None or not _is_number_of(item.type, column.type):
+                continue
+            with suppress(pa.ArrowInvalid):  # A value that does not fit is an error of the comparison of the schemas.
+                values = pa.array(table.column(position).to_pylist(), to_arrow_type(column.type))
+                table = table.set_column(position, item.name, values)
+        return ArrowRows(reader=table.to_reader(), schema=from_arrow_schema(table.schema))
+
+
+def _is_number_of(inferred: pa.DataType, wanted: DataType) -> bool:
+    """Whether numbers of Python may get the type ``wanted``, after Arrow took another one for them."""
+    if isinstance(wanted, DecimalType):
+        return inferred == pa.int64() or pat.is_decimal(inferred)
+    return wanted in _WIDTHS.get(inferred, ())
 
 
 def refused(what: str, cause: str) -> InvalidArgumentError:

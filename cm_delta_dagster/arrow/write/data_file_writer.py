@@ -37,6 +37,8 @@ from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, fo
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import Store
 
+_BATCH_BYTES = 16 * 2**20
+"""Bytes of rows that are converted at once."""
 _GROUP_BYTES = 64 * 2**20
 """Bytes of rows that become one row group."""
 _FILE_BYTES = 128 * 2**20
@@ -91,8 +93,11 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
             raise InvalidDataError(
                 f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
             ) from error
-        if batch.num_rows:
-            yield batch
+        # A table of the caller may be one batch.
+        parts = max(1, batch.nbytes // _BATCH_BYTES)
+        num_rows = -(-batch.num_rows // parts)
+        for start in range(0, batch.num_rows, max(1, num_rows)):
+            yield batch.slice(start, num_rows)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -266,15 +271,13 @@ class _Files:
             for (item, name), text in zip(self._partitions, file.partition, strict=True)
         ]
         relative = "/".join([*directories, f"part-{len(self._adds):05}-{uuid.uuid4()}.parquet"])
-        status = self.store.write_if_absent(
-            f"{self.directory}/{relative}", content.to_pybytes(), may_show_unfinished=True
-        )
+        self.store.write(f"{self.directory}/{relative}", content.to_pybytes())
         self._adds.append(
             AddFile(
                 path=encode_path(f"{self.name}/{relative}"),
                 partition_values=values,
                 size=content.size,
-                modification_time=(status.modification_time if status is not None else 0) or self.spec.now_ms,
+                modification_time=self.spec.now_ms,
                 data_change=True,
                 stats=footer_statistics(
                     pq.read_metadata(pa.BufferReader(content)),

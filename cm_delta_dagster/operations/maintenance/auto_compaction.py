@@ -53,20 +53,24 @@ class AutoCompaction:
     """Compacts the tables of a client with a Spark session; what :meth:`DeltaClient.with_compaction` takes."""
 
     client: DeltaClient
-    session: Callable[[], SparkSession]
+    session: Callable[[], SparkSession | None]
 
     def __call__(self, identifier: TableIdentifier) -> None:
-        """Compact one table, unless another run does or it changes meanwhile."""
+        """Compact one table, unless another run does, it changes meanwhile, or there is no session."""
+        session = self.session()
+        if session is None:  # Of writes without Spark.
+            _log.info("%s is not compacted after the write, because no Spark session runs", identifier)
+            return
         try:
-            auto_compact(self.client.table(identifier), spark=self.session())
+            auto_compact(self.client.table(identifier), spark=session)
         except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
             _log.info("%s is not compacted after the write: %s", identifier, error)
 
 
-def compacting_client(client: DeltaClient, session: Callable[[], SparkSession]) -> DeltaClient:
+def compacting_client(client: DeltaClient, session: Callable[[], SparkSession | None]) -> DeltaClient:
     """The client, which compacts tables with ``delta.autoOptimize.autoCompact`` in the background after its writes.
 
     Args:
-        session: the Spark session that rewrites the files.
+        session: returns the Spark session that rewrites the files; None if there is none, so that they stay.
     """
     return client.with_compaction(AutoCompaction(client=client, session=session))

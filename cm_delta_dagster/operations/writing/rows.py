@@ -48,6 +48,11 @@ class WriteRows:
             return value
         return cls(check_frame(value) if isinstance(value, DataFrame) else ArrowRows.of(value), session)
 
+    def fit(self, schema: StructType) -> None:
+        """Give numbers of Python the types of the columns of the table. Call it before the other methods."""
+        if isinstance(self._rows, ArrowRows):
+            self._rows = self._rows.fitted(schema)
+
     @cached_property
     def schema(self) -> StructType:
         """The offered columns, which Spark Connect analyses at the first use. Raises as ``schema_of``."""

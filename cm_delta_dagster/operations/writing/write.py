@@ -114,6 +114,7 @@ def _append(
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
+    rows.fit(snapshot.schema)
     shape = target_shape(snapshot, rows.schema, schema_mode)
     _check_partition_columns(snapshot, rows.schema)
     with _start(table, snapshot, shape, _parameters("Append", snapshot.partition_columns), options) as write:
@@ -174,6 +175,8 @@ def overwrite(
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
+    if schema_mode is not SchemaMode.OVERWRITE:
+        rows.fit(snapshot.schema)
     predicate = None if where is None else _slice(where, rows, snapshot, now_ms=table.services.now_ms())
     if snapshot.num_files:
         check_not_append_only(snapshot, "an overwrite")

@@ -15,16 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.arrow.write import data_file_writer
-from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, SchemaMismatchError
 from cm_delta_dagster.operations.writing.rows import WriteRows
-from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.expressions.schema import to_spark
 from cm_delta_dagster.storage.local_store import local_path
 from tests.support.arrow_cases import CASES, KEYED, KEYED_COLUMNS, RowCase
+from tests.support.arrow_engines import check_same_tables, sorted_rows
 
 
 @pytest.fixture
@@ -45,57 +41,10 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WriteRows, "spark", spark_only)
 
 
-def sorted_rows(table: pa.Table) -> list[str]:
-    return sorted(repr(row) for row in table.to_pylist())
-
-
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.usefixtures("no_spark")
 def test_both_engines_end_in_the_same_table(lake: Connection, spark: SparkSession, case: RowCase) -> None:
-    schema = to_spark(StructType(())).fromDDL(case.columns)
-    tables = [
-        lake.create_table(
-            f"main.test.{engine}", schema, partition_by=case.partition_by, properties=dict(case.properties)
-        )
-        for engine in ("arrow", "spark")
-    ]
-    arrow, by_spark = tables
-    result = arrow.append(case.rows)
-    offered = ArrowRows.of(case.rows).schema
-    frame = spark.createDataFrame(case.rows.cast(to_arrow_schema(offered)), to_spark(offered)).coalesce(1)
-    expected = by_spark.append(frame)
-    assert result.num_output_rows == expected.num_output_rows == case.rows.num_rows
-    assert sorted_rows(arrow.to_arrow()) == sorted_rows(by_spark.to_arrow())
-    read = [sorted(map(repr, table.to_df().collect())) for table in tables]
-    assert read[0] == read[1]
-    assert _comparable(arrow.snapshot()) == _comparable(by_spark.snapshot())
-    assert arrow.snapshot().metadata.partition_columns == by_spark.snapshot().metadata.partition_columns
-
-
-def _comparable(snapshot: Snapshot) -> list[Any]:
-    """Partition values and statistics of the files; physical names, which differ from table to table, as positions."""
-    names = {
-        str(item.metadata.get("delta.columnMapping.physicalName", item.name)): f"column {number}"
-        for number, item in enumerate(_all_fields(snapshot.schema))
-    }
-
-    def renamed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {names.get(key, key): renamed(entry) for key, entry in value.items()}
-        return value
-
-    files = [
-        (renamed(dict(file["partitionValues"] or ())), renamed(json.loads(file["stats"])))
-        for file in snapshot.files.select(["partitionValues", "stats"]).to_pylist()
-    ]
-    return sorted(files, key=repr)
-
-
-def _all_fields(schema: StructType) -> Iterator[Any]:
-    for item in schema.fields:
-        yield item
-        if isinstance(item.type, StructType):
-            yield from _all_fields(item.type)
+    check_same_tables(lake, spark, case)
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -267,6 +216,14 @@ def test_files_end_when_they_are_large_or_memory_is_full(
 
 
 @pytest.mark.usefixtures("no_spark")
+def test_a_large_batch_is_written_in_parts(lake: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_BATCH_BYTES", "_GROUP_BYTES", "_FILE_BYTES"):
+        monkeypatch.setattr(data_file_writer, name, 16)
+    table = lake.create_table_as("main.test.t", pa.table({"id": list(range(7))}))
+    assert table.snapshot().num_files == 4 and sorted(table.to_arrow()["id"].to_pylist()) == list(range(7))
+
+
+@pytest.mark.usefixtures("no_spark")
 def test_the_target_size_of_the_table_ends_a_file(lake: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_file_writer, "_GROUP_BYTES", 1)
     table = lake.create_table("main.test.t", "id bigint", properties={"delta.targetFileSize": "1"})
@@ -309,14 +266,32 @@ with connect("sqlite:///{tmp_path}/catalog.db", warehouse="{tmp_path}/warehouse"
     table = lake.create_table_as("main.s.t", pa.table({{"id": [1]}}))
     table.append([{{"id": 2}}])
     table.overwrite(table.to_polars(), where=None)
-    print(sorted(table.to_arrow()["id"].to_pylist()), table.snapshot().version)
+    table.alter.set_properties({{"delta.autoOptimize.autoCompact": "true"}})
+    for number in range(3):
+        table.append([{{"id": number}}])
+    with lake.transaction() as tx:
+        tx.table("main.s.t").append([{{"id": 9}}])
+    print(table.scan().count(), table.snapshot().version)
 """
     environment = {**os.environ, "JAVA_HOME": f"{tmp_path}/none", "PATH": f"{tmp_path}/none"}
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
     )
     assert run.returncode == 0, run.stderr[-2000:]
-    assert run.stdout.split() == ["[1,", "2]", "2"]
+    assert run.stdout.split() == ["6", "7"] and "java" not in run.stderr.lower()
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_numbers_of_python_get_the_types_of_the_table_if_these_hold_them(lake: Connection) -> None:
+    table = lake.create_table("main.test.t", "b byte, i int, l long, f float, d decimal(10,2), e double")
+    table.append([{"b": 127, "i": 1, "l": 2**40, "f": 0.1, "d": 3, "e": 0.1}, {"b": None}])
+    row = table.to_arrow().sort_by("b").to_pylist()[0]
+    assert row == {"b": 127, "i": 1, "l": 2**40, "f": pytest.approx(0.1), "d": 3, "e": 0.1}
+    for rows, message in (([{"b": 128}], "tinyint in the table"), ([{"i": 1.5}], "int in the table and double")):
+        with pytest.raises(SchemaMismatchError, match=message):
+            table.append(rows)
+    table.overwrite([{"i": 2}])
+    assert table.to_arrow()["i"].to_pylist() == [2]
 
 
 def test_columns_of_the_table_take_the_case_of_the_table(lake: Connection) -> None:
