@@ -92,7 +92,7 @@ class ArrowRows:
 def _is_number_of(inferred: pa.DataType, wanted: DataType) -> bool:
     """Whether numbers of Python may get the type ``wanted``, after Arrow took another one for them."""
     if isinstance(wanted, DecimalType):
-        return inferred == pa.int64() or pat.is_decimal(inferred)
+        return bool(inferred == pa.int64() or pat.is_decimal(inferred))
     return wanted in _WIDTHS.get(inferred, ())
 
 
