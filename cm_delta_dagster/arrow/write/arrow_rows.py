@@ -40,19 +40,20 @@ ArrowData: TypeAlias = ArrowStream | Sequence[Mapping[str, Any]]
 """Rows that need no Spark."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ArrowRows:
-    """Rows as a stream of Arrow, which is read once.
+    """Rows of a caller as a table or a stream of Arrow.
 
     Attributes:
-        reader: the rows as the caller has them.
+        source: the rows as the caller has them.
         schema: the columns with types of Delta that hold every value.
         is_python: whether they were values of Python, whose numbers have no width.
     """
 
-    reader: pa.RecordBatchReader
+    source: pa.Table | pa.RecordBatchReader
     schema: StructType
     is_python: bool = False
+    _is_read: bool = False
 
     @classmethod
     def of(cls, value: Any) -> "ArrowRows":
@@ -64,9 +65,9 @@ class ArrowRows:
         """
         what = f"The {type(value).__name__}"
         try:
-            reader = _reader(value, what)
+            source = _source(value, what)
             is_python = isinstance(value, list | tuple)
-            return cls(reader=reader, schema=from_arrow_schema(reader.schema), is_python=is_python)
+            return cls(source=source, schema=from_arrow_schema(source.schema), is_python=is_python)
         except CmDeltaError as error:
             if isinstance(error, InvalidArgumentError):
                 raise
@@ -74,11 +75,27 @@ class ArrowRows:
         except UNCONVERTED as error:
             raise refused(what, str(error)) from error
 
+    def reader(self) -> pa.RecordBatchReader:
+        """The batches. Of a stream only once.
+
+        Raises:
+            InvalidArgumentError: the rows are a stream that was read before.
+        """
+        if isinstance(self.source, pa.Table):
+            return self.source.to_reader()
+        if self._is_read:
+            raise InvalidArgumentError(
+                "The rows are a stream, and an attempt of this write that was not committed has read it. Nothing was committed. "
+                "Write again with a new stream, or with a table, which is read for each attempt."
+            )
+        self._is_read = True
+        return self.source
+
     def fitted(self, schema: StructType) -> "ArrowRows":
         """The rows, in which numbers of Python have the types of the columns of ``schema`` that can hold them."""
-        if not self.is_python:
+        if not self.is_python or not isinstance(self.source, pa.Table):
             return self
-        table = self.reader.read_all()
+        table = self.source
         for position, item in enumerate(table.schema):
             column = schema.field(item.name)
             if column is None or not _is_number_of(item.type, column.type):
@@ -86,7 +103,7 @@ class ArrowRows:
             with suppress(pa.ArrowInvalid):  # A value that does not fit is an error of the comparison of the schemas.
                 values = pa.array(table.column(position).to_pylist(), to_arrow_type(column.type))
                 table = table.set_column(position, item.name, values)
-        return ArrowRows(reader=table.to_reader(), schema=from_arrow_schema(table.schema))
+        return ArrowRows(source=table, schema=from_arrow_schema(table.schema))
 
 
 def _is_number_of(inferred: pa.DataType, wanted: DataType) -> bool:
@@ -104,23 +121,23 @@ def refused(what: str, cause: str) -> InvalidArgumentError:
     )
 
 
-def _reader(value: Any, what: str) -> pa.RecordBatchReader:
-    if isinstance(value, pa.RecordBatchReader):
+def _source(value: Any, what: str) -> pa.Table | pa.RecordBatchReader:
+    if isinstance(value, pa.Table | pa.RecordBatchReader):
         return value
     library = type(value).__module__.partition(".")[0]
     if library == "pandas" and hasattr(value, "iloc"):
-        return from_pandas(value, what).to_reader()
+        return from_pandas(value, what)
     if library == "polars" and hasattr(value, "collect_schema"):
-        return from_polars(value, what).to_reader()
+        return from_polars(value, what)
     if isinstance(value, list | tuple) and all(isinstance(row, Mapping) for row in value):
         if not value:
             raise InvalidArgumentError(
                 "The rows are an empty list, which has no columns. Nothing was written. Give a pyarrow.Table with a schema."
             )
         names = list(dict.fromkeys(name for row in value for name in row))
-        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in value]).to_reader()
+        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in value])
     if isinstance(value, pa.RecordBatch):
-        return pa.Table.from_batches([value]).to_reader()
+        return pa.Table.from_batches([value])
     if isinstance(value, ArrowStream):
         return pa.RecordBatchReader.from_stream(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}"

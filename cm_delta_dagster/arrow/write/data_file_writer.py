@@ -67,12 +67,12 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         StorageError: the storage failed.
     """
     check_storable(layout)
-    columns = stored_columns(rows.reader.schema, layout)
+    columns = stored_columns(rows.source.schema, layout)
     name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{spec.root}{name}"
     files = _Files(store=store, directory=directory, name=spec.root + name, layout=layout, spec=spec, columns=columns)
     try:
-        for batch in _batches(rows.reader):
+        for batch in _batches(rows.reader()):
             files.add(batch)
         return files.finish()
     except BaseException:
@@ -94,7 +94,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
                 f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
             ) from error
         # A table of the caller may be one batch.
-        parts = max(1, batch.nbytes // _BATCH_BYTES)
+        parts = max(1, -(-batch.nbytes // _BATCH_BYTES))
         num_rows = -(-batch.num_rows // parts)
         for start in range(0, batch.num_rows, max(1, num_rows)):
             yield batch.slice(start, num_rows)

@@ -27,7 +27,7 @@ def no_session() -> SparkSession | None:
 
 
 class WriteRows:
-    """The rows of one write. Arrow data is read once."""
+    """The rows of one write. A stream of Arrow is read once."""
 
     def __init__(self, rows: DataFrame | ArrowRows, session: SessionSource = no_session) -> None:
         self._rows = rows
@@ -93,7 +93,7 @@ class WriteRows:
                 "configured. Nothing was written. Start a session before the write, or give the connection one."
             )
         try:
-            table = rows.reader.read_all().cast(to_arrow_schema(rows.schema))
+            table = rows.reader().read_all().cast(to_arrow_schema(rows.schema))
         except (*UNCONVERTED, OSError, RuntimeError) as error:
             raise InvalidDataError(
                 f"The rows cannot be read, or not be handed to Spark: {error}. Nothing was committed. Correct their source, and "

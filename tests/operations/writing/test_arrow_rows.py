@@ -215,6 +215,31 @@ def test_files_end_when_they_are_large_or_memory_is_full(
     assert sum(json.loads(stats)["numRecords"] for stats in files["stats"].to_pylist()) == 24
 
 
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_second_attempt_of_a_write_does_not_lose_the_rows(
+    lake: Connection, monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    """Another client creates the table after the rows were written, so that they replace its rows by a second write."""
+    rows = pa.table({"id": [1, 2]})
+    unchanged = data_file_writer.write_arrow_files
+    others = [pa.table({"id": [3]})]
+
+    def written(*arguments: Any, **keywords: Any) -> Any:
+        files = unchanged(*arguments, **keywords)
+        if others:
+            lake.create_table_as("main.test.t", others.pop())
+        return files
+
+    monkeypatch.setattr("cm_delta_dagster.operations.writing.file_writes.write_arrow_files", written)
+    offered = rows.to_reader() if is_stream else rows
+    if is_stream:
+        with pytest.raises(InvalidArgumentError, match="stream, and an attempt of this write that was not committed"):
+            lake.create_table_as("main.test.t", offered, mode="create_or_replace")
+    else:
+        lake.create_table_as("main.test.t", offered, mode="create_or_replace")
+    assert lake.table("main.test.t").to_arrow()["id"].to_pylist() == ([3] if is_stream else [1, 2])
+
+
 @pytest.mark.usefixtures("no_spark")
 def test_a_large_batch_is_written_in_parts(lake: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_BATCH_BYTES", "_GROUP_BYTES", "_FILE_BYTES"):
