@@ -106,11 +106,11 @@ class ArrowRows:
         return ArrowRows(source=table, schema=from_arrow_schema(table.schema))
 
 
-def _is_number_of(inferred: pa.DataType, wanted: DataType) -> bool:
-    """Whether numbers of Python may get the type ``wanted``, after Arrow took another one for them."""
-    if isinstance(wanted, DecimalType):
+def _is_number_of(inferred: pa.DataType, column: DataType) -> bool:
+    """Whether numbers of Python may get the type ``column``, after Arrow took another one for them."""
+    if isinstance(column, DecimalType):
         return bool(inferred == pa.int64() or pat.is_decimal(inferred))
-    return wanted in _WIDTHS.get(inferred, ())
+    return column in _WIDTHS.get(inferred, ())
 
 
 def refused(what: str, cause: str) -> InvalidArgumentError:
