@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -107,7 +108,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
-def _runner(url: str):  # type: ignore[no-untyped-def]
+def _runner(url: str) -> Callable[..., Result]:
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(main, arguments, env={"CM_DELTA_CATALOG_URL": url})
 

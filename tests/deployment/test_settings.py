@@ -51,13 +51,13 @@ def spark() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", REQUIRED)
-def test_a_missing_variable_is_an_error_when_definitions_load(settings, name):
+def test_a_missing_variable_is_an_error_when_definitions_load(settings: pytest.MonkeyPatch, name: str) -> None:
     settings.setenv(name, "")
     with pytest.raises(InvalidArgumentError, match=f"^{name} is not set"):
         deployment_resources()
 
 
-def test_all_missing_variables_are_in_one_error(settings):
+def test_all_missing_variables_are_in_one_error(settings: pytest.MonkeyPatch) -> None:
     for name in REQUIRED:
         settings.delenv(name)
     with pytest.raises(InvalidArgumentError, match=f"^{', '.join(REQUIRED)} are not set"):
@@ -66,27 +66,27 @@ def test_all_missing_variables_are_in_one_error(settings):
 
 @pytest.mark.parametrize("name", ["CM_DELTA_STORAGE_OPTIONS", "CM_DELTA_SPARK_CONFIG"])
 @pytest.mark.parametrize("text", ["no-json-at-all", '["a"]'])
-def test_a_malformed_variable_is_named_without_its_value(settings, name, text):
+def test_a_malformed_variable_is_named_without_its_value(settings: pytest.MonkeyPatch, name: str, text: str) -> None:
     settings.setenv(name, text)
     with pytest.raises(InvalidArgumentError, match=f"^{name} is not a JSON object") as refused:
         deployment_resources()
     assert text not in str(refused.value)
 
 
-def test_spark_settings_have_to_be_text(settings):
+def test_spark_settings_have_to_be_text(settings: pytest.MonkeyPatch) -> None:
     settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.cores.max": 2}))
     with pytest.raises(InvalidArgumentError, match=r"spark\.cores\.max .* must be text"):
         deployment_resources()
 
 
-def test_a_directory_without_jars_is_an_error(settings, tmp_path):
+def test_a_directory_without_jars_is_an_error(settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings.setenv("CM_DELTA_SPARK_JARS", str(tmp_path))
     with pytest.raises(InvalidArgumentError, match="cm-delta spark-jars --to"):
         deployment_resources()
 
 
 @pytest.mark.parametrize("place", ["local[2]", "spark://host:7077", "yarn"])
-def test_a_master_is_a_classic_session(settings, tmp_path, place):
+def test_a_master_is_a_classic_session(settings: pytest.MonkeyPatch, tmp_path: Path, place: str) -> None:
     (tmp_path / "a.jar").touch()
     settings.setenv("CM_DELTA_SPARK", place)
     settings.setenv("CM_DELTA_SPARK_JARS", str(tmp_path))
@@ -95,7 +95,7 @@ def test_a_master_is_a_classic_session(settings, tmp_path, place):
     assert spark() == {"master": place, "remote": None, "jars": [str(tmp_path / "a.jar")], "config": config}
 
 
-def test_a_connect_url_is_a_connect_session(settings, tmp_path):
+def test_a_connect_url_is_a_connect_session(settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings.setenv("CM_DELTA_SPARK", "sc://host:15002")
     assert spark()["remote"] == "sc://host:15002" and spark()["master"] is None
     (tmp_path / "a.jar").touch()
@@ -104,7 +104,7 @@ def test_a_connect_url_is_a_connect_session(settings, tmp_path):
         deployment_resources()
 
 
-def test_the_ui_shows_no_secret(settings):
+def test_the_ui_shows_no_secret(settings: pytest.MonkeyPatch) -> None:
     settings.setenv("CM_DELTA_STORAGE_OPTIONS", json.dumps({"key": "a-key", "secret": "a-secret"}))
     settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.hadoop.fs.s3a.secret.key": "a-secret"}))
     settings.setenv("CM_DELTA_SPARK", "sc://host/;token=pass-word")
@@ -122,14 +122,14 @@ def test_the_ui_shows_no_secret(settings):
     assert re.findall("a-key|a-secret|pass-word", shown) == []
 
 
-def test_containers_run_the_commands_of_the_script():
+def test_containers_run_the_commands_of_the_script() -> None:
     services = yaml.safe_load((ROOT / "deployment" / "compose.yaml").read_text())["services"]
     commands = start_script().commands(host="0.0.0.0", code_port="4000", web_port="3000")
     assert {name: services[name]["command"] for name in commands} == commands
     assert set(services) == {*commands, "postgres"}
 
 
-def test_containers_have_the_variables_that_they_need():
+def test_containers_have_the_variables_that_they_need() -> None:
     services = yaml.safe_load((ROOT / "deployment" / "compose.yaml").read_text())["services"]
     known = {value for value in vars(environment).values() if isinstance(value, str) and value.startswith("CM_DELTA_")}
     # Both are set in the image; a container is no cluster, so that its own disk will do for the raw files.
@@ -146,7 +146,7 @@ def test_containers_have_the_variables_that_they_need():
     assert "CM_DELTA_DEPLOYMENT=production" in image and "CM_DELTA_SPARK_JARS=/jars" in image
 
 
-def test_the_script_names_missing_variables(monkeypatch):
+def test_the_script_names_missing_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     script = start_script()
     for name in script.REQUIRED:
         monkeypatch.delenv(name, raising=False)
@@ -154,7 +154,7 @@ def test_the_script_names_missing_variables(monkeypatch):
         script.environment()
 
 
-def test_the_script_names_a_directory_without_jars(settings, tmp_path):
+def test_the_script_names_a_directory_without_jars(settings: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Before a process is started."""
     settings.setenv("DAGSTER_POSTGRES_URL", "postgresql+psycopg2://host/dagster")
     settings.setenv("DAGSTER_HOME", str(tmp_path / "home"))
@@ -164,7 +164,7 @@ def test_the_script_names_a_directory_without_jars(settings, tmp_path):
     assert not (tmp_path / "home").exists()
 
 
-def test_the_ui_of_each_session_has_a_port_of_its_own(settings):
+def test_the_ui_of_each_session_has_a_port_of_its_own(settings: pytest.MonkeyPatch) -> None:
     assert spark()["config"]["spark.ui.port"] == "0"
     settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.ui.port": "4050"}))
     assert spark()["config"]["spark.ui.port"] == "4050"

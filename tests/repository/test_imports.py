@@ -162,7 +162,7 @@ def test_protocol_code_has_no_io_clock_or_randomness() -> None:
     assert sorted(impurities(text)) == ["1: now", "2: uuid4", "3: open"]
 
 
-def test_the_part_for_dagster_imports_no_library_that_only_some_assets_need():
+def test_the_part_for_dagster_imports_no_library_that_only_some_assets_need() -> None:
     program = "import sys, cm_delta_dagster.orchestration; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     assert not {"duckdb", "pandas", "polars"} & set(done.stdout.split())

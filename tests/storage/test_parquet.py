@@ -1,6 +1,7 @@
 """Parquet bytes of the log: round trips, and errors for damaged bytes."""
 
 import io
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -61,7 +62,7 @@ def test_int96_timestamps_outside_of_the_nanosecond_range_are_read() -> None:
 
 @pytest.mark.requirements("CKPT-17")
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-9], lambda data: b"PAR1" + data[200:]])
-def test_damaged_bytes_raise_a_corrupt_log_error(damage) -> None:
+def test_damaged_bytes_raise_a_corrupt_log_error(damage: Callable[[bytes], bytes]) -> None:
     data = damage(encode_parquet(_TABLE))
     with pytest.raises(CorruptLogError):
         decode_parquet(data)

@@ -6,7 +6,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
 from cm_delta_dagster.operations.reading.metadata_query import aggregate
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
@@ -15,7 +15,7 @@ from cm_delta_dagster.storage.stores import Stores
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> object:
+def table(tmp_path: Path) -> PathTable:
     for low in (0, 10):
         rows = pa.table({"k": range(low, low + 4), "p": ["a", "b", "a", "b"], "v": ["x"] * 4})
         deltalake.write_deltalake(str(tmp_path / "t"), rows, mode="append", partition_by=["p"])
@@ -23,7 +23,7 @@ def table(tmp_path: Path) -> object:
 
 
 @pytest.mark.requirements("SKIP-6")
-def test_the_log_answers_without_data_files(table, tmp_path: Path) -> None:
+def test_the_log_answers_without_data_files(table: PathTable, tmp_path: Path) -> None:
     for file in (tmp_path / "t").rglob("*.parquet"):
         file.unlink()
     assert aggregate(open_scan(table, columns=["K", "p", "v"])) == MetadataAggregates(
@@ -36,7 +36,7 @@ def test_the_log_answers_without_data_files(table, tmp_path: Path) -> None:
     assert aggregate(open_scan(table, version=0)).num_rows == 4
 
 
-def test_an_unknown_column_version_or_condition_is_refused(table) -> None:
+def test_an_unknown_column_version_or_condition_is_refused(table: PathTable) -> None:
     with pytest.raises(InvalidArgumentError, match="nope"):
         aggregate(open_scan(table, columns=["nope"]))
     with pytest.raises(InvalidArgumentError, match="nope"):

@@ -1,5 +1,6 @@
 """Log compaction: the reconciliation of a range of commits."""
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,5 +134,5 @@ def test_replaying_a_compaction_gives_the_state_of_its_commits(steps: list[dict[
     assert _state(plain.files.removes) == _state(through.files.removes)
 
 
-def _state(table) -> list[tuple[str, int | None]]:
+def _state(table: pa.Table) -> list[tuple[str, int | None]]:
     return sorted((row["path"], row["size"]) for row in table.select(["path", "size"]).to_pylist())

@@ -2,6 +2,7 @@
 
 import json
 from decimal import Decimal
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -73,7 +74,7 @@ def _texts(draw: st.DrawFn) -> str:
 @pytest.mark.requirements("STATS-1", "SKIP-2", "FILE-2")
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.one_of(_texts(), st.none()), min_size=1, max_size=12), st.randoms(use_true_random=False))
-def test_many_texts_are_read_like_single_texts(kinds, random) -> None:
+def test_many_texts_are_read_like_single_texts(kinds: list[str | None], random: Random) -> None:
     """Also for texts of another shape, invalid texts and nulls."""
     texts = [random.choice(kinds) for _ in range(_MANY)]
 
