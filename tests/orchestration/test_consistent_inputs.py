@@ -1,6 +1,7 @@
 """The inputs of a step are read at versions that belong together: a commit over several tables is in all of them or in none."""
 
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -33,7 +34,7 @@ def commit_both(client: DeltaClient) -> None:
 class CommitsAfterEachInput(CatalogManagedDeltaIOManager):
     """Another writer commits to both tables after each input that is loaded."""
 
-    def load_input(self, context):
+    def load_input(self, context: dg.InputContext) -> Any:
         loaded = super().load_input(context)
         commit_both(self.catalog.client)
         return loaded
@@ -48,7 +49,7 @@ def catalog(tmp_path: Path) -> CatalogResource:
     return resource
 
 
-def read(catalog: CatalogResource, **ins):
+def read(catalog: CatalogResource, **ins: dg.AssetIn) -> list[tuple[int, int]]:
     """The versions of both tables that an asset reads."""
     seen = []
 

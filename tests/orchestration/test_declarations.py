@@ -1,5 +1,6 @@
 """What an asset's metadata declares of its table: at creation, and on a later write."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
 from tests.faults.refusals import files_below
 from tests.orchestration.conftest import World
@@ -18,11 +20,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 ORDERS = "id bigint, amount int, day date"
 
 
-def orders(world: World, rows=((1, 5, None),), columns=ORDERS, **metadata):
+def orders(
+    world: World, rows: Sequence[tuple[Any, ...]] = ((1, 5, None),), columns: str = ORDERS, **metadata: Any
+) -> dg.AssetsDefinition:
     return asset("t", lambda _: world.frame(list(rows), columns), metadata={"mode": "append", **metadata})
 
 
-def state(world: World, name="main.default.t"):
+def state(world: World, name: str = "main.default.t") -> tuple[int, dict[str, str]]:
     snapshot = world.client.table(name).snapshot()
     configuration = snapshot.metadata.configuration
     return snapshot.version, {key: value for key, value in configuration.items() if "constraints" in key}
@@ -78,7 +82,7 @@ def test_a_table_is_brought_in_line_before_the_write_and_only_once(world: World)
     assert state(world) == (7, {})
 
 
-def history(world: World):
+def history(world: World) -> list[CommitSummary]:
     return [entry.summary for entry in reversed(world.client.catalog.feed.feed(after=0, limit=100))]
 
 
@@ -187,7 +191,7 @@ def test_clauses_stay_within_the_partitions_of_the_run(world: World) -> None:
         {"when": "not_matched_by_source", "then": "delete"},
     ]
 
-    def made(**metadata):
+    def made(**metadata: Any) -> dg.AssetsDefinition:
         return asset(
             "t",
             lambda _: world.frame(rows["now"], "part string, id int, amount int"),

@@ -1,6 +1,7 @@
 """``cm_delta_definitions``: what is wrong with assets is found when they are loaded, and what is known of tables is shown."""
 
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,13 @@ from cm_delta_dagster.orchestration import (
 from tests.orchestration.log_tables import make_table, resource_at
 
 
-def loaded(tmp_path: Path, *assets, executor=dg.in_process_executor, spark: SparkResource | None = None, **arguments):
+def loaded(
+    tmp_path: Path,
+    *assets: Any,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    spark: SparkResource | None = None,
+    **arguments: Any,
+) -> dg.Definitions:
     catalog = resource_at(tmp_path)
     spark = SparkResource(master="local[2]") if spark is None else spark
     manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=spark)
@@ -94,7 +101,7 @@ def test_two_assets_with_one_table_are_refused_unless_both_name_it(tmp_path: Pat
     loaded(tmp_path, an_asset("one", **named), an_asset("two", **named))
 
 
-def one_function(can_subset=False, **outs):
+def one_function(can_subset: bool = False, **outs: Mapping[str, Any]) -> dg.AssetsDefinition:
     """A function with these outputs, given as their metadata."""
 
     @dg.multi_asset(
@@ -217,7 +224,9 @@ def automated() -> dg.AssetsDefinition:
     return an_asset("t", deps=["up"], automation_condition=dg.AutomationCondition.eager() | on_new_data_version())
 
 
-def sensors_of(tmp_path: Path, *assets, sensors=()):
+def sensors_of(
+    tmp_path: Path, *assets: Any, sensors: Sequence[dg.SensorDefinition] = ()
+) -> dict[str, dg.AssetSelection | None]:
     manager = CatalogManagedDeltaIOManager(catalog=resource_at(tmp_path), spark=SparkResource(master="local[2]"))
     found = dg.Definitions(
         assets=list(assets), resources={"io_manager": manager}, sensors=sensors, executor=dg.in_process_executor
@@ -250,7 +259,7 @@ def test_many_assets_get_several_sensors_that_can_evaluate_them(tmp_path: Path, 
     many = [dg.AssetSpec(f"a{number:03}", deps=["up"]) for number in range(501)]
 
     @dg.multi_asset(specs=[spec.replace_attributes(automation_condition=on_new_data_version()) for spec in many])
-    def assets(): ...
+    def assets() -> dg.MaterializeResult: ...
 
     manager = CatalogManagedDeltaIOManager(catalog=resource_at(tmp_path), spark=SparkResource(master="local[2]"))
     found = dg.Definitions(assets=[assets], resources={"io_manager": manager}, executor=dg.in_process_executor)

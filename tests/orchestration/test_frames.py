@@ -1,7 +1,8 @@
 """Inputs and outputs of every type: Arrow, pandas, polars and Spark; graphs, ops and assets with several outputs."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 import pandas as pd
@@ -45,7 +46,7 @@ class NoSpark(dg.ConfigurableResource):
     """Fails if an asset starts Spark."""
 
     @property
-    def spark_session(self):
+    def spark_session(self) -> NoReturn:
         raise AssertionError("Spark was started")
 
 
@@ -53,7 +54,7 @@ def test_every_type_is_read_without_spark(catalog: CatalogResource, instance: dg
     create_table(catalog.client, identifier="main.default.up", schema=SCHEMA)
     seen = []
 
-    def reader(kind):
+    def reader(kind: type) -> dg.AssetsDefinition:
         @dg.asset(name=f"read_{kind.__module__.split('.')[0]}_{kind.__name__}".lower())
         def made(up: kind) -> None:
             seen.append(type(up.lazy() if kind is pl.LazyFrame else up))
@@ -82,7 +83,7 @@ def test_reads_can_be_left_unreported(catalog: CatalogResource, instance: dg.Dag
     @dg.asset
     def loud(up: pa.Table) -> None: ...
 
-    def run(made, **settings):
+    def run(made: dg.AssetsDefinition, **settings: Any) -> int:
         manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=NoSpark(), **settings)
         dg.materialize([made, dg.AssetSpec("up")], resources={"io_manager": manager}, instance=instance)
         return len(instance.fetch_observations(dg.AssetKey("up"), limit=10).records)
@@ -104,7 +105,7 @@ VALUES = {
 )
 def test_every_type_is_written(world: World, name: Any) -> None:
     @dg.asset(name=name)
-    def made():
+    def made() -> Any:
         return VALUES[name]()
 
     world.materialize(made)
@@ -125,7 +126,7 @@ def test_types_that_spark_has_not_are_written_without_a_change_of_values(world: 
     )
 
     @dg.asset
-    def t():
+    def t() -> Any:
         return given
 
     world.materialize(t)
@@ -142,7 +143,7 @@ def test_types_that_spark_has_not_are_written_without_a_change_of_values(world: 
     "value", [pd.DataFrame({"a": [1, "x"]}), pd.DataFrame([[1, 2]], columns=["a", "a"])], ids=["types", "names"]
 )
 def test_a_frame_that_arrow_cannot_hold_is_refused_before_spark(value: Any) -> None:
-    def session():
+    def session() -> NoReturn:
         raise AssertionError("Spark was started")
 
     with pytest.raises(InvalidArgumentError, match=r"DataFrame that t returned .*'a'|column a"):
@@ -151,13 +152,13 @@ def test_a_frame_that_arrow_cannot_hold_is_refused_before_spark(value: Any) -> N
 
 def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world: World) -> None:
     @dg.asset
-    def t():
+    def t() -> Any:
         return {"id": 1}
 
     assert "polars.DataFrame" in str(refused(world, t))
 
     @dg.asset(name="t")
-    def times():
+    def times() -> Any:
         return pa.table({"at": pa.array([1], pa.time64("us"))})
 
     assert isinstance(refused(world, times), InvalidArgumentError)
@@ -219,17 +220,17 @@ def test_graphs_ops_and_several_outputs_have_their_tables(world: World) -> None:
         return world.frame([(1,)], "id int")
 
     @dg.graph_asset(metadata={"table": "main.s.of_graph", "mode": "append"})
-    def grouped():
+    def grouped() -> Any:
         return rows()
 
     @dg.job(resource_defs=world.resources)
-    def plain():
+    def plain() -> None:
         more(first())
 
     spec = dg.AssetSpec("a", metadata={"table": "main.s.a"})
 
     @dg.multi_asset(outs={"a": dg.AssetOut.from_spec(spec), "b": dg.AssetOut()})
-    def both():
+    def both() -> Iterator[dg.MaterializeResult]:
         yield dg.MaterializeResult(asset_key="a", value=world.frame([(3,)], "id int"))
         yield dg.MaterializeResult(asset_key="b", value=world.frame([(4,)], "id int"))
 
@@ -251,7 +252,7 @@ def test_values_of_specs_that_name_the_io_manager_are_written(world: World) -> N
     ]
 
     @dg.multi_asset(specs=specs, can_subset=True)
-    def both(context: dg.AssetExecutionContext):
+    def both(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult]:
         for key in context.selected_asset_keys:
             yield dg.MaterializeResult(asset_key=key, value=pa.table({"p": [context.partition_key], "v": [1]}))
 
@@ -265,7 +266,7 @@ def test_values_of_specs_that_name_the_io_manager_are_written(world: World) -> N
     assert names == {"main.default.left", "main.default.right"}
 
     @dg.multi_asset(specs=[dg.AssetSpec("lost")])
-    def without():
+    def without() -> Iterator[dg.MaterializeResult]:
         yield dg.MaterializeResult(asset_key="lost", value=ROWS)
 
     with pytest.raises(dg.DagsterTypeCheckDidNotPass):
@@ -273,7 +274,7 @@ def test_values_of_specs_that_name_the_io_manager_are_written(world: World) -> N
 
 
 def test_only_an_overwrite_of_a_whole_table_can_be_the_last_that_wins(world: World) -> None:
-    def made(**metadata):
+    def made(**metadata: Any) -> dg.AssetsDefinition:
         return asset("t", lambda _: world.frame([(1,)], "id int"), metadata=metadata)
 
     world.materialize(made(on_conflict="last_wins"))

@@ -1,6 +1,7 @@
 """Frames that may be absent: ``DataFrame | None`` as input and output, and the first partition of an asset that reads itself."""
 
 from datetime import date, timedelta
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -53,7 +54,7 @@ def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(wo
 
 def test_none_is_refused_unless_the_annotation_allows_it(world: World) -> None:
     @dg.asset
-    def t():
+    def t() -> Any:
         return None
 
     error = refused(world, t)

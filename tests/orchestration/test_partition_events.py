@@ -1,9 +1,11 @@
 """The commit sensor and partitions: an event, and a run, for each partition that a commit changed."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.ratification import CommitSummary
@@ -41,7 +43,7 @@ def p(*values: str | None) -> list[dict[str, str | None]]:
     return [{"p": value} for value in values]
 
 
-def events_of(instance: dg.DagsterInstance):
+def events_of(instance: dg.DagsterInstance) -> list[tuple[Any, str | None]]:
     records = instance.fetch_materializations(KEY, limit=1000, ascending=True).records
     events = [record.asset_materialization for record in records]
     return [(event.metadata["cm_delta/commit_version"].value, event.partition) for event in events]
@@ -133,17 +135,19 @@ def test_the_partition_of_a_lost_run_counts_though_it_ended_empty(
 
 
 @dg.asset(key=["s", "down"], partitions_def=LETTERS, deps=[KEY])
-def down(): ...
+def down() -> None: ...
 
 
-def launching(catalog: CatalogResource, instance: dg.DagsterInstance, asset=down, **arguments):
+def launching(
+    catalog: CatalogResource, instance: dg.DagsterInstance, asset: dg.AssetsDefinition = down, **arguments: Any
+) -> Ticker:
     job = dg.define_asset_job("downstream", selection=[asset])
     sensor = sensor_of(assets=[watched()], job=job, **arguments)
     defs = dg.Definitions(assets=[asset, watched()], jobs=[job], sensors=[sensor], resources={"catalog": catalog})
     return Ticker(sensor, catalog, instance, defs)
 
 
-def requests_of(result):
+def requests_of(result: SensorExecutionData) -> list[tuple[str | None, str | None]]:
     return [(request.run_key, request.partition_key) for request in result.run_requests or ()]
 
 
@@ -194,7 +198,7 @@ def test_a_job_without_partitions_is_launched_once(
     catalog: CatalogResource, table: Table, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(key=["s", "whole"], deps=[KEY])
-    def whole(): ...
+    def whole() -> None: ...
 
     ticker = launching(catalog, instance, whole)
     commit(table, partitions=p("a", "b"))
@@ -251,7 +255,7 @@ def test_a_removed_partition_is_not_launched_and_does_not_stop_the_sensor(
     instance.add_dynamic_partitions("tenants", ["acme", "zoo"])
 
     @dg.asset(key=["s", "by_tenant"], partitions_def=tenants, deps=[KEY])
-    def by_tenant(): ...
+    def by_tenant() -> None: ...
 
     job = dg.define_asset_job("downstream", selection=[by_tenant])
     sensor = sensor_of(assets=[watched(tenants)], job=job)
@@ -270,7 +274,7 @@ def test_a_removed_partition_is_not_launched_and_does_not_stop_the_sensor(
 FIGURES = ("output_rows", "added_files", "added_bytes", "removed_files", "removed_bytes")
 
 
-def figures_of(instance: dg.DagsterInstance, version):
+def figures_of(instance: dg.DagsterInstance, version: int) -> dict[str | None, list[Any]]:
     """What the event of each partition says of the commit: rows, files and bytes added, files and bytes removed."""
     found = {}
     for record in instance.fetch_materializations(KEY, limit=1000).records:
@@ -310,7 +314,7 @@ def test_invalid_figures_are_left_out(text: str) -> None:
     assert read.figures_of([0]) is None
 
 
-def entry_with(tags):
+def entry_with(tags: Mapping[str, str]) -> FeedEntry:
     summary = CommitSummary(txn_id="t", in_commit_timestamp=1, operation="WRITE", data_change=True, tags=tags)
     identifier = TableIdentifier.parse("main.s.t")
     return FeedEntry(

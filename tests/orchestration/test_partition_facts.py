@@ -20,12 +20,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-01-02-00:00")
 
 
-def at(hour, minute=0):
+def at(hour: int, minute: int = 0) -> datetime:
     return datetime(2026, 1, 1, hour, minute, tzinfo=UTC)
 
 
-def hourly(world: World, rows, **arguments):
-    def made(context):
+def hourly(world: World, rows: list[tuple[datetime, int]], **arguments: Any) -> dg.AssetsDefinition:
+    def made(context: dg.AssetExecutionContext) -> DataFrame:
         keys = {int(key[11:13]) for key in context.partition_keys}
         return world.frame([row for row in rows if row[0].hour in keys], "at timestamp, v int")
 
@@ -115,7 +115,7 @@ def test_two_static_keys_for_one_decimal_are_refused_before_anything_is_written(
     assert world.client.registry.list_tables() == ()
 
 
-def named(world: World, *path, **metadata):
+def named(world: World, *path: str, **metadata: Any) -> dg.AssetsDefinition:
     return asset(
         path[-1],
         lambda _: world.frame([(path[0],)], "who string"),

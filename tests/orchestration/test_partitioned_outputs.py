@@ -1,5 +1,6 @@
 """Assets with partitions as tables, with Spark and a Dagster instance."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -23,10 +24,17 @@ pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.B
 INTS = dg.StaticPartitionsDefinition(["1", "2", "3"])
 
 
-def by_partition(world: World, definition, column, kind, value_of, **arguments):
+def by_partition(
+    world: World,
+    definition: dg.PartitionsDefinition[Any],
+    column: str,
+    kind: str,
+    value_of: Callable[[str], Any],
+    **arguments: Any,
+) -> dg.AssetsDefinition:
     """An asset that writes one row for each partition key, counting how often it was computed."""
 
-    def rows(context):
+    def rows(context: dg.AssetExecutionContext) -> DataFrame:
         return world.frame([(value_of(key), key) for key in context.partition_keys], f"{column} {kind}, v string")
 
     metadata = {"partition_expr": column, **arguments.pop("metadata", {})}
@@ -51,7 +59,7 @@ def test_hourly_partitions_keep_each_other(world: World, kind: str) -> None:
     """A peer keeps only the last one here."""
     hourly = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
 
-    def value(key):
+    def value(key: str) -> datetime | str:
         moment = datetime.strptime(key, "%Y-%m-%d-%H:%M")
         return {"timestamp": moment.replace(tzinfo=UTC), "timestamp_ntz": moment, "string": key}[kind]
 
@@ -173,7 +181,7 @@ def test_dimensions_static_and_dynamic_work_together(world: World) -> None:
     )
     world.instance.add_dynamic_partitions("tenants", ["acme", "zoo"])
 
-    def rows(context):
+    def rows(context: dg.AssetExecutionContext) -> DataFrame:
         key = context.partition_key.keys_by_dimension
         return world.frame([(key["tenant"], date.fromisoformat(key["day"]), 1)], "tenant string, d date, n int")
 
@@ -221,7 +229,7 @@ EMPTY_KEY_MODES = {
 def test_the_empty_partition_key_is_refused_in_every_mode(world: World, mode: Any) -> None:
     """Delta stores it as NULL, so that no key would find the rows again."""
 
-    def frame(_):
+    def frame(_: object) -> DataFrame:
         return world.frame([(1, "", "s")], "id int, name string, size string")
 
     names = dg.StaticPartitionsDefinition(["", "a"])

@@ -1,5 +1,8 @@
 """Outputs of one run that write one table: none replaces the rows of another, and a mapped step reads its own rows."""
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 import dagster as dg
 import polars as pl
 import pyarrow as pa
@@ -20,22 +23,22 @@ SHARED = {"table": TABLE}
 COLUMNS = "file string, n int"
 
 
-def dynamic_job(world: World, consumer, **metadata):
+def dynamic_job(world: World, consumer: dg.OpDefinition, **metadata: Any) -> dg.JobDefinition:
     """An op with an output for each of three files, and a step for each of them."""
 
     @dg.op(out=dg.DynamicOut(DataFrame, metadata={**SHARED, **metadata}))
-    def split():
+    def split() -> Iterator[dg.DynamicOutput[DataFrame]]:
         for number, name in enumerate("abc"):
             yield dg.DynamicOutput(world.frame([(name, number)], COLUMNS), mapping_key=name)
 
     @dg.job(resource_defs=world.resources, executor_def=dg.in_process_executor)
-    def load():
+    def load() -> None:
         split().map(consumer)
 
     return load
 
 
-def run_of(world: World, job):
+def run_of(world: World, job: dg.JobDefinition) -> dg.ExecuteInProcessResult:
     return job.execute_in_process(instance=world.instance)
 
 
@@ -67,7 +70,7 @@ def test_a_mapped_step_reads_the_rows_of_its_own_mapping_key(world: World, mode:
         collected.extend(sorted(zip(*frame.to_pydict().values(), strict=True)) for frame in frames)
 
     @dg.op(out=dg.DynamicOut(pl.DataFrame, metadata={**SHARED, "mode": "append"}))
-    def split():
+    def split() -> Iterator[dg.DynamicOutput[pl.DataFrame]]:
         for number, name in enumerate("abc"):
             rows = pl.DataFrame({"file": [name] * 2, "n": pl.Series([number] * 2, dtype=pl.Int32)})
             yield dg.DynamicOutput(rows, mapping_key=name)
@@ -81,7 +84,7 @@ def test_a_mapped_step_reads_the_rows_of_its_own_mapping_key(world: World, mode:
         return frame.with_columns(n=(pl.col("n") * 2).cast(pl.Int32)).filter(pl.col("n") > 0)
 
     @dg.job(resource_defs=world.resources, executor_def=dg.in_process_executor)
-    def load():
+    def load() -> None:
         gather(split().map(doubled).collect())
 
     for times in range(1, runs + 1):
@@ -113,7 +116,9 @@ def test_the_rows_of_a_merged_mapped_output_cannot_be_read(world: World) -> None
     assert "was merged into main.s.files" in str(raised(caught.value))
 
 
-def shared(world: World, name, rows, deps=(), **metadata):
+def shared(
+    world: World, name: str, rows: list[tuple[Any, ...]], deps: Sequence[str] = (), **metadata: Any
+) -> dg.AssetsDefinition:
     return asset(name, lambda _: world.frame(rows, COLUMNS), deps=list(deps), metadata={**SHARED, **metadata})
 
 
@@ -165,7 +170,7 @@ def test_an_overwrite_keeps_the_rows_of_the_other_outputs_of_its_run(world: Worl
         )
 
 
-def clauses(then, condition=None, **arguments):
+def clauses(then: str, condition: str | None = None, **arguments: Any) -> dict[str, Any]:
     """A merge that also changes the rows of the table that the output does not have."""
     others = {"when": "not_matched_by_source", "then": then, "condition": condition, **arguments}
     return {**MERGE, "merge_clauses": [{"when": "not_matched", "then": "insert"}, others]}
@@ -218,7 +223,7 @@ def test_rows_of_a_file_that_a_merge_rewrote_are_not_known_to_be_others(world: W
 
 
 def test_the_slices_of_two_partitioned_assets_are_compared(world: World) -> None:
-    def sliced(name, keys, deps=()):
+    def sliced(name: str, keys: Sequence[str], deps: Sequence[str] = ()) -> dg.AssetsDefinition:
         return asset(
             name,
             lambda context: world.frame([(context.partition_key, 1)], COLUMNS),
@@ -239,7 +244,7 @@ def test_the_slices_of_two_partitioned_assets_are_compared(world: World) -> None
 class FailsOnce(CatalogManagedDeltaIOManager):
     """Loses the answer of each first commit."""
 
-    def handle_output(self, context, obj):
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         super().handle_output(context, obj)
         if context.step_context.previous_attempt_count == 0:
             raise dg.RetryRequested(max_retries=1)

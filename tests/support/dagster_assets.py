@@ -1,13 +1,19 @@
 """Assets of the tests, and the errors of their runs."""
 
+from collections.abc import Callable
+from typing import Any
+
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import CmDeltaError
+from tests.orchestration.conftest import World
 
 
-def asset(name, function, **arguments):
+def asset(
+    name: str, function: Callable[[dg.AssetExecutionContext], DataFrame], **arguments: Any
+) -> dg.AssetsDefinition:
     """An asset whose rows come from ``function(context)``."""
 
     @dg.asset(name=name, **arguments)
@@ -25,7 +31,7 @@ def raised(result_or_error: BaseException) -> BaseException:
     return error
 
 
-def refused(world, *assets, **arguments) -> BaseException:
+def refused(world: World, *assets: Any, **arguments: Any) -> BaseException:
     with pytest.raises(Exception) as caught:
         world.materialize(*assets, **arguments)
     return raised(caught.value)

@@ -1,6 +1,7 @@
 """Inputs that hold the changes since the last materialization: none is missed, and none is read twice."""
 
 import re
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -14,6 +15,7 @@ from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import (
     AddColumns,
+    Alteration,
     ChangeColumn,
     DropColumns,
     NewColumn,
@@ -32,7 +34,9 @@ from tests.support.dagster_assets import asset, refused
 __all__ = ["no_failures"]
 
 
-def upstream(world: World, *rows, columns="id int, v string", **metadata):
+def upstream(
+    world: World, *rows: tuple[Any, ...], columns: str = "id int, v string", **metadata: Any
+) -> dg.ExecuteInProcessResult:
     """An append to the table ``up``, which has a change data feed."""
     made = asset(
         "up",
@@ -42,7 +46,9 @@ def upstream(world: World, *rows, columns="id int, v string", **metadata):
     return world.materialize(made)
 
 
-def consumer(world: World, *, read=None, name="down", mode="append", **arguments):
+def consumer(
+    world: World, *, read: list[Any] | None = None, name: str = "down", mode: str = "append", **arguments: Any
+) -> dg.AssetsDefinition:
     seen = read if read is not None else []
 
     @dg.asset(
@@ -62,11 +68,11 @@ def consumer(world: World, *, read=None, name="down", mode="append", **arguments
 UP = dg.AssetSpec("up")
 
 
-def run(world: World, made, **arguments):
+def run(world: World, made: dg.AssetsDefinition, **arguments: Any) -> dg.ExecuteInProcessResult:
     return world.materialize(made, UP, **arguments)
 
 
-def positions(world: World, name="down"):
+def positions(world: World, name: str = "down") -> list[int]:
     found = []
     for event in world.events(name):
         (position,) = event.metadata["cm_delta/changes_read"].value.values()
@@ -190,7 +196,7 @@ def test_inputs_without_a_single_last_materialization_are_refused(world: World) 
     @dg.multi_asset(
         ins={"changed": dg.AssetIn("up", metadata={"changes": True})}, outs={"a": dg.AssetOut(), "b": dg.AssetOut()}
     )
-    def both(changed: DataFrame):
+    def both(changed: DataFrame) -> tuple[Any, Any]:
         raise AssertionError
 
     assert isinstance(refused(world, both, UP), InvalidArgumentError)
@@ -226,12 +232,12 @@ def test_changes_for_which_the_asset_returned_none_are_read(world: World) -> Non
 # --- changes of the schema --------------------------------------------------------------------------------------------
 
 
-def alter(world: World, *alterations):
+def alter(world: World, *alterations: Alteration) -> None:
     for alteration in alterations:
         alter_table(world.client.table(TableIdentifier.parse("main.default.up")), alteration)
 
 
-def taking_all(read, name="down"):
+def taking_all(read: list[Any], name: str = "down") -> dg.AssetsDefinition:
     """An asset that keeps what it reads, without storing it."""
 
     @dg.asset(name=name, ins={"changed": dg.AssetIn("up", metadata={"changes": True})})
@@ -283,7 +289,7 @@ def test_changes_that_the_new_schema_cannot_represent_are_read_first(world: Worl
     assert positions(world) == [0, 1, 3]
 
 
-def swap_schema(world: World):
+def swap_schema(world: World) -> None:
     """Replace all rows, and the types and names of the columns."""
     made = asset(
         "up",
@@ -293,7 +299,7 @@ def swap_schema(world: World):
     world.materialize(made)
 
 
-def stored_changes(read, **reads):
+def stored_changes(read: list[Any], **reads: Any) -> dg.AssetsDefinition:
     """An asset in a table; ``read`` gets the columns and the ids that it reads."""
 
     @dg.asset(
@@ -306,7 +312,7 @@ def stored_changes(read, **reads):
     return made
 
 
-def set_as_shown(world: World, text):
+def set_as_shown(world: World, text: str) -> None:
     """Run the command ``cm-delta position set`` that a message names."""
     command = re.search(r"'cm-delta position (set [^']*)'", text)
     assert command is not None, text

@@ -1,7 +1,8 @@
 """Outputs of one step that are committed together: all or none, with Spark and a Dagster instance."""
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 import pytest
@@ -19,13 +20,18 @@ TOGETHER = {"commit_together": True, "mode": "append"}
 TABLES = ("main.default.orders", "main.default.totals")
 
 
-def both(world: World, *, before_last=None, metadata=TOGETHER):
+def both(
+    world: World,
+    *,
+    before_last: Callable[[dg.AssetExecutionContext], object] | None = None,
+    metadata: Mapping[str, Any] = TOGETHER,
+) -> dg.AssetsDefinition:
     """A function with the outputs orders and totals; ``before_last`` runs between them."""
 
     @dg.multi_asset(
         outs={"orders": dg.AssetOut(metadata=metadata), "totals": dg.AssetOut(metadata=metadata)},
     )
-    def load(context: dg.AssetExecutionContext):
+    def load(context: dg.AssetExecutionContext) -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(world.frame([(1, 10.0), (2, 5.0)], "id int, amount double"), "orders")
         if before_last is not None:
             before_last(context)
@@ -81,7 +87,7 @@ def test_each_output_has_one_materialization_with_its_own_commit(world: World) -
 def test_a_step_that_fails_between_the_outputs_commits_nothing(world: World) -> None:
     world.materialize(both(world))
 
-    def fail(_):
+    def fail(_: object) -> NoReturn:
         raise RuntimeError("no more input")
 
     files = data_files(world)
@@ -97,7 +103,7 @@ def test_a_write_that_fails_discards_the_outputs_before_it(world: World) -> None
     files = data_files(world)
 
     @dg.multi_asset(outs={"orders": dg.AssetOut(metadata=TOGETHER), "totals": dg.AssetOut(metadata=TOGETHER)})
-    def load():
+    def load() -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(world.frame([(3, 1.0)], "id int, amount double"), "orders")
         yield dg.Output(world.frame([("x",)], "another string"), "totals")
 
@@ -110,7 +116,7 @@ def test_a_conflict_of_one_output_commits_none(world: World) -> None:
     replacing = {"commit_together": True, "mode": "overwrite"}
     world.materialize(both(world, metadata=replacing))
 
-    def interfere(_):
+    def interfere(_: object) -> None:
         overwrite(world.client.table(TABLES[0]), frame=world.frame([(9, 9.0)], "id int, amount double"))
 
     with pytest.raises(Exception) as caught:
@@ -123,7 +129,7 @@ def test_a_conflict_of_one_output_commits_none(world: World) -> None:
 def test_a_retried_step_commits_once(world: World) -> None:
     attempts = []
 
-    def fail_once(context):
+    def fail_once(context: dg.AssetExecutionContext) -> None:
         attempts.append(context.retry_number)
         if len(attempts) == 1:
             raise dg.RetryRequested()
@@ -142,7 +148,7 @@ def test_a_step_that_fails_after_the_commit_does_not_commit_again(world: World) 
         outs={"orders": dg.AssetOut(metadata=TOGETHER), "totals": dg.AssetOut(metadata=TOGETHER)},
         retry_policy=dg.RetryPolicy(max_retries=1),
     )
-    def load():
+    def load() -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(world.frame([(1, 10.0)], "id int, amount double"), "orders")
         yield dg.Output(world.frame([(15.0,)], "amount double"), "totals")
         attempts.append(1)
@@ -173,7 +179,7 @@ def test_partitions_of_several_outputs_are_committed_together(world: World) -> N
     @dg.multi_asset(
         outs={"orders": dg.AssetOut(metadata=metadata), "totals": dg.AssetOut(metadata=metadata)}, partitions_def=days
     )
-    def load(context: dg.AssetExecutionContext):
+    def load(context: dg.AssetExecutionContext) -> Iterator[dg.Output[DataFrame]]:
         day = context.partition_key
         yield dg.Output(world.frame([(1, day)], "id int, day string"), "orders")
         yield dg.Output(world.frame([(2, day)], "id int, day string"), "totals")
@@ -196,7 +202,7 @@ def test_a_changed_input_makes_outputs_committed_together_stale(world: World) ->
             "totals": dg.AssetOut(metadata=TOGETHER, automation_condition=AutomationCondition.eager()),
         }
     )
-    def load(source: DataFrame):
+    def load(source: DataFrame) -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(source, "orders")
         yield dg.Output(source, "totals")
 
@@ -233,7 +239,7 @@ def test_outputs_that_cannot_be_committed_together_are_refused(
     }
 
     @dg.multi_asset(outs=made)
-    def load():
+    def load() -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(world.frame([(1, 10.0)], "id int, amount double"), "orders")
         yield dg.Output(world.frame([(15.0,)], "amount double"), "totals")
 

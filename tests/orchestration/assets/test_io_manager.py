@@ -1,6 +1,7 @@
 """Assets as tables: modes, schemas, reads and metadata, with Spark and a Dagster instance."""
 
 import logging
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -72,7 +73,7 @@ def test_a_data_version_set_by_the_user_has_priority(world: World) -> None:
 def test_modes_append_overwrite_and_merge(world: World) -> None:
     rows = {"now": [(1, "a")]}
 
-    def made(mode, **metadata):
+    def made(mode: str, **metadata: Any) -> dg.AssetsDefinition:
         return asset("t", lambda _: world.frame(rows["now"], "id int, v string"), metadata={"mode": mode, **metadata})
 
     world.materialize(made("append"))
@@ -200,7 +201,7 @@ def test_columns_filter_and_version_of_an_input(world: World) -> None:
     world.materialize(asset("t", lambda _: world.frame([(3, "c", 0), (4, "d", 0)], "id int, v string, w int")))
     seen = {}
 
-    def reader(name, **metadata):
+    def reader(name: str, **metadata: Any) -> dg.AssetsDefinition:
         @dg.asset(name=name, ins={"t": dg.AssetIn(metadata=metadata)})
         def reads(t: DataFrame) -> None:
             seen[name] = (t.columns, sorted(tuple(row) for row in t.collect()))
@@ -274,7 +275,7 @@ def test_an_input_annotated_as_snapshot_needs_no_rows(world: World) -> None:
 
 def test_a_wrong_type_is_refused_and_none_writes_nothing(world: World) -> None:
     @dg.asset
-    def wrong():
+    def wrong() -> Any:
         return [1, 2]
 
     assert isinstance(refused(world, wrong), InvalidArgumentError)
@@ -295,11 +296,11 @@ def test_an_op_output_needs_a_table_name(world: World) -> None:
     counts = []
 
     @dg.op
-    def count(frame: DataFrame):
+    def count(frame: DataFrame) -> Any:
         counts.append(frame.count())
 
     @dg.job(resource_defs=world.resources)
-    def job():
+    def job() -> None:
         count(write())
 
     job.execute_in_process(instance=world.instance)

@@ -1,10 +1,12 @@
 """Upstream partitions that were never materialized are not read as no rows."""
 
 from datetime import date, datetime
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PartitionNotFoundError
@@ -20,17 +22,23 @@ BEFORE = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 ALLOWED = {"allow_missing_partitions": True}
 
 
-def daily(world: World, *, column="date", rows=1):
+def daily(world: World, *, column: str = "date", rows: int = 1) -> dg.AssetsDefinition:
     """One row each day, in a column of type date by which the table is partitioned, or timestamp_ntz, which it is not."""
     kind = date if column == "date" else datetime
 
-    def frame(context):
+    def frame(context: dg.AssetExecutionContext) -> DataFrame:
         return world.frame([(kind.fromisoformat(context.partition_key), 1)] * rows, f"day {column}, n int")
 
     return asset("up", frame, partitions_def=DAYS, metadata={"partition_expr": "day"})
 
 
-def reader(seen, *, mapping=None, partitions=DAYS, **metadata):
+def reader(
+    seen: list[int],
+    *,
+    mapping: dg.PartitionMapping | None = None,
+    partitions: dg.PartitionsDefinition[Any] | None = DAYS,
+    **metadata: Any,
+) -> dg.AssetsDefinition:
     """Reads ``up`` without Spark."""
 
     @dg.asset(partitions_def=partitions, ins={"up": dg.AssetIn(partition_mapping=mapping, metadata=metadata)})
@@ -40,11 +48,11 @@ def reader(seen, *, mapping=None, partitions=DAYS, **metadata):
     return down
 
 
-def read(world: World, up, down, key=None):
+def read(world: World, up: dg.AssetsDefinition, down: dg.AssetsDefinition, key: str | None = None) -> None:
     world.materialize(up, down, selection=["down"], partition_key=key)
 
 
-def missing(world: World, up, down, key=None) -> str:
+def missing(world: World, up: dg.AssetsDefinition, down: dg.AssetsDefinition, key: str | None = None) -> str:
     error = refused(world, up, down, selection=["down"], partition_key=key)
     assert isinstance(error, PartitionNotFoundError)
     return str(error)
@@ -90,7 +98,7 @@ def test_partitions_of_several_dimensions_and_dynamic_ones_are_named(world: Worl
     pairs = dg.MultiPartitionsDefinition({"day": DAYS, "who": dg.DynamicPartitionsDefinition(name="who")})
     world.instance.add_dynamic_partitions("who", ["a", "b"])
 
-    def frame(context):
+    def frame(context: dg.AssetExecutionContext) -> DataFrame:
         keys = context.partition_key.keys_by_dimension
         return world.frame([(date.fromisoformat(keys["day"]), keys["who"], 1)], "day date, who string, n int")
 
@@ -144,7 +152,7 @@ def test_a_range_of_a_running_total_may_lack_the_days_that_it_materializes(
     ).resolve_job_def("all")
     world.materialize(total, partition_key="2026-01-01")
 
-    def run(start, end):
+    def run(start: str, end: str) -> dg.ExecuteInProcessResult:
         tags = {"dagster/asset_partition_range_start": start, "dagster/asset_partition_range_end": end}
         return job.execute_in_process(instance=world.instance, tags=tags)
 

@@ -18,7 +18,7 @@ from tests.support.stored_types import STORED_TYPES
 _NUMBERS = [[1], None, [2, 3]]
 
 
-def rows_of(value):
+def rows_of(value: Any) -> pa.Table:
     kind = frame_type(type(value))
     return output_rows(value, kind, name="the asset")
 
@@ -47,11 +47,11 @@ def test_run_end_encoded_values_are_written() -> None:
     assert rows_of(pa.table({"c": runs}))["c"].to_pylist() == ["x", "x", None]
 
 
-def _pandas(*values, **options):
+def _pandas(*values: Any, **options: Any) -> pd.DataFrame:
     return pd.DataFrame({"fine": range(len(values)), "c": pd.Series(list(values), **options)})
 
 
-def _polars(values, kind):
+def _polars(values: list[Any], kind: Any) -> pl.DataFrame:
     return pl.DataFrame({"fine": range(len(values)), "c": pl.Series(values, dtype=kind)})
 
 

@@ -1,6 +1,8 @@
 """What can be audited: definitions that are refused when they are loaded, and runs that are refused before they compute."""
 
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -90,7 +92,7 @@ def automated(orders: pa.Table) -> dg.AssetCheckResult:
         ([table_checks(orders, checks=[TableCheck.LOG_SIZE])], "does not look at the rows"),
     ],
 )
-def test_checks_that_an_audit_cannot_run_are_refused(checks, what: str) -> None:
+def test_checks_that_an_audit_cannot_run_are_refused(checks: Any, what: str) -> None:
     with pytest.raises(InvalidArgumentError, match=what):
         audited(orders, checks=checks)
 
@@ -98,7 +100,7 @@ def test_checks_that_an_audit_cannot_run_are_refused(checks, what: str) -> None:
 @pytest.mark.requirements("WAP-3")
 def test_an_asset_that_an_audit_cannot_keep_from_readers_is_refused() -> None:
     @dg.asset(name="orders", check_specs=[dg.AssetCheckSpec("own", asset="orders", blocking=True)])
-    def with_own_check():
+    def with_own_check() -> Iterator[dg.Output[pa.Table] | dg.AssetCheckResult]:
         yield dg.Output(pa.table({"amount": [1.0]}))
         yield dg.AssetCheckResult(check_name="own", passed=False)
 
@@ -121,7 +123,7 @@ def test_metadata_for_an_audit_without_one_is_an_error_at_load(mode: str) -> Non
     assert "Asset forgotten has 'audit' in its metadata, and no audit" in problems(forgotten)
 
 
-def multi(*, together: bool = True, **arguments) -> dg.AssetsDefinition:
+def multi(*, together: bool = True, **arguments: Any) -> dg.AssetsDefinition:
     metadata = {"mode": "append"} | ({"commit_together": True} if together else {})
 
     @dg.multi_asset(
@@ -131,7 +133,7 @@ def multi(*, together: bool = True, **arguments) -> dg.AssetsDefinition:
         },
         **arguments,
     )
-    def both():
+    def both() -> Iterator[dg.Output[pa.Table]]:
         yield dg.Output(pa.table({"amount": [1.0]}), "orders")
 
     return both
@@ -148,7 +150,7 @@ def one() -> int:
 
 
 @dg.graph_asset
-def of_ops():
+def of_ops() -> Any:
     return one()
 
 
@@ -162,7 +164,7 @@ def of_ops():
         (of_ops, "graph of ops"),
     ],
 )
-def test_assets_that_cannot_be_audited_are_refused(asset, what: str) -> None:
+def test_assets_that_cannot_be_audited_are_refused(asset: Any, what: str) -> None:
     with pytest.raises(InvalidArgumentError, match=what):
         audited(asset, checks=[positive])
 
@@ -172,7 +174,7 @@ def resources() -> dict[str, object]:
     return {"spark": spark, "io_manager": CatalogManagedDeltaIOManager(catalog=catalog, spark=spark)}
 
 
-def problems(*assets, checks=()) -> str:
+def problems(*assets: Any, checks: Sequence[dg.AssetChecksDefinition] = ()) -> str:
     defs = dg.Definitions(assets=list(assets), asset_checks=list(checks), resources=resources())
     with pytest.raises(InvalidArgumentError) as caught:
         cm_delta_definitions(defs, look_up_locations=False)

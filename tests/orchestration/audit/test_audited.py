@@ -1,5 +1,7 @@
 """Audited assets: rows that no reader sees before their checks have passed, with Spark and a Dagster instance."""
 
+from typing import Any
+
 import dagster as dg
 import pandas as pd
 import polars as pl
@@ -18,7 +20,7 @@ GOOD = [(1, 10.0), (2, 5.0)]
 BAD = [(3, -1.0), (4, 2.0)]
 
 
-def orders(world: World, rows, **arguments) -> dg.AssetsDefinition:
+def orders(world: World, rows: Any, **arguments: Any) -> dg.AssetsDefinition:
     """An asset whose rows are ``rows``, or what ``rows(context)`` returns."""
 
     @dg.asset(name="orders", metadata=arguments.pop("metadata", {"mode": "append"}), **arguments)
@@ -45,7 +47,7 @@ def evaluations(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEva
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-def values(event) -> dict[str, object]:
+def values(event: Any) -> dict[str, object]:
     return {name: value.value for name, value in event.metadata.items()}
 
 
@@ -110,10 +112,10 @@ def test_rows_that_fail_are_discarded_and_readers_never_see_them(world: World) -
 
 @pytest.mark.requirements("WAP-3")
 @pytest.mark.parametrize("kind", [DataFrame, pa.Table, pl.DataFrame, pl.LazyFrame, pd.DataFrame])
-def test_checks_get_the_held_rows_in_the_type_of_their_annotation(world: World, kind) -> None:
+def test_checks_get_the_held_rows_in_the_type_of_their_annotation(world: World, kind: type) -> None:
     seen = []
 
-    def check(orders):
+    def check(orders: Any) -> dg.AssetCheckResult:
         rows = orders.collect() if hasattr(orders, "collect") else orders
         seen.append((isinstance(orders, kind), len(rows)))
         return dg.AssetCheckResult(passed=True)

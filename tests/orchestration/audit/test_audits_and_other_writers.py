@@ -1,6 +1,8 @@
 """Other writers between the checks of an audited asset and its ratification, and processes that stop there."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import dagster as dg
 import pyarrow as pa
@@ -22,7 +24,7 @@ from tests.support.dagster_assets import raised, refused
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
 
-def interrupted(meanwhile, *, times: int = 1_000) -> tuple[dg.AssetChecksDefinition, list[int]]:
+def interrupted(meanwhile: Callable[[], object], *, times: int = 1_000) -> tuple[dg.AssetChecksDefinition, list[int]]:
     """A check after which ``meanwhile()`` runs, the first ``times`` times; and the rows that it saw each time."""
     seen: list[int] = []
 
@@ -182,7 +184,7 @@ def test_an_asset_that_writes_its_rows_itself_is_not_taken_for_audited(world: Wo
     """Its type is not known when the definitions are loaded."""
 
     @dg.asset(name="orders", metadata={"mode": "append"})
-    def written_elsewhere():
+    def written_elsewhere() -> Any:
         return dg.MaterializeResult()
 
     result = world.materialize(audited(written_elsewhere, checks=[no_negative]), raises=False)

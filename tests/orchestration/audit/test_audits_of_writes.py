@@ -1,5 +1,8 @@
 """Every way to write an asset can be audited: partitions, ranges, merges, several tables, frames without Spark, retries."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import dagster as dg
 import polars as pl
 import pyarrow as pa
@@ -23,7 +26,7 @@ pytestmark = [
 LETTERS = dg.StaticPartitionsDefinition(["a", "b", "c"])
 
 
-def by_letter(world: World, amount: float = 1.0, **arguments) -> dg.AssetsDefinition:
+def by_letter(world: World, amount: float = 1.0, **arguments: Any) -> dg.AssetsDefinition:
     @dg.asset(
         name="orders",
         partitions_def=LETTERS,
@@ -37,7 +40,7 @@ def by_letter(world: World, amount: float = 1.0, **arguments) -> dg.AssetsDefini
     return made
 
 
-def letters_check(seen: list[list[str]], **arguments) -> dg.AssetChecksDefinition:
+def letters_check(seen: list[list[str]], **arguments: Any) -> dg.AssetChecksDefinition:
     @dg.asset_check(asset="orders", blocking=True, **arguments)
     def letters(orders: pa.Table) -> dg.AssetCheckResult:
         seen.append(sorted(orders["letter"].to_pylist()))
@@ -109,10 +112,10 @@ def test_a_merge_is_audited_with_the_rows_that_it_matches(world: World) -> None:
 
 @pytest.mark.requirements("WAP-3", "WAP-4")
 @pytest.mark.parametrize("kind", [pa.Table, pl.DataFrame])
-def test_rows_without_spark_are_audited(world: World, kind) -> None:
+def test_rows_without_spark_are_audited(world: World, kind: type) -> None:
     table = pa.table({"id": pa.array([1], pa.int32()), "amount": [1.0]})
 
-    def made():
+    def made() -> pa.Table | pl.DataFrame:
         return table if kind is pa.Table else pl.from_arrow(table)
 
     made.__annotations__ = {"return": kind}
@@ -124,7 +127,7 @@ def both(world: World, amount: float) -> dg.AssetsDefinition:
     together = {"commit_together": True, "mode": "append"}
 
     @dg.multi_asset(outs={"orders": dg.AssetOut(metadata=together), "totals": dg.AssetOut(metadata=together)})
-    def load():
+    def load() -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(world.frame([(1, amount)], COLUMNS), "orders", metadata={"source": "file"})
         yield dg.Output(world.frame([(amount,)], "amount double"), "totals")
 
@@ -137,7 +140,7 @@ def test_the_tables_of_one_function_are_published_as_one_or_not_at_all(world: Wo
         specs=[dg.AssetCheckSpec("same", asset="totals", blocking=True, additional_deps=["orders"])],
         ins={"orders": dg.AssetKey("orders"), "totals": dg.AssetKey("totals")},
     )
-    def compared(orders: pa.Table, totals: pa.Table):
+    def compared(orders: pa.Table, totals: pa.Table) -> Iterator[dg.AssetCheckResult]:
         same = sum(orders["amount"].to_pylist()) == sum(totals["amount"].to_pylist())
         yield dg.AssetCheckResult(passed=same, asset_key="totals", check_name="same")
 
@@ -192,7 +195,7 @@ def test_a_retried_step_is_ratified_once(world: World) -> None:
     attempts = []
 
     @dg.asset(name="orders", metadata={"mode": "append"})
-    def made(context: dg.AssetExecutionContext):
+    def made(context: dg.AssetExecutionContext) -> Iterator[dg.Output[DataFrame]]:
         attempts.append(context.retry_number)
         yield dg.Output(world.frame(GOOD, COLUMNS))
         if len(attempts) == 1:
@@ -232,7 +235,7 @@ def test_a_retry_after_the_ratification_says_that_readers_see_the_rows(world: Wo
     attempts = []
 
     @dg.asset(name="orders", metadata={"mode": "append"})
-    def made(context: dg.AssetExecutionContext):
+    def made(context: dg.AssetExecutionContext) -> Iterator[dg.Output[DataFrame]]:
         attempts.append(context.retry_number)
         yield dg.Output(world.frame(GOOD, COLUMNS))
         if len(attempts) == 1:

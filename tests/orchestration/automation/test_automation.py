@@ -1,6 +1,7 @@
 """Which event requests which asset: ``on_new_data_version`` and a freshness policy, evaluated as the daemon does."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,10 +33,10 @@ UP = dg.AssetKey("up")
 class Daemon:
     """Evaluates the conditions tick after tick and materializes what they request."""
 
-    def __init__(self, instance, *assets, **arguments):
+    def __init__(self, instance: dg.DagsterInstance, *assets: Any, **arguments: Any) -> None:
         self.instance, self.defs, self.cursor = instance, dg.Definitions(assets=list(assets), **arguments), None
 
-    def tick(self):
+    def tick(self) -> list[str]:
         result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
         self.cursor = result.cursor
         found = []
@@ -45,7 +46,7 @@ class Daemon:
                 self.instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition))
         return found
 
-    def run(self, *keys, raises=True, partition_key=None):
+    def run(self, *keys: str, raises: bool = True, partition_key: str | None = None) -> dg.ExecuteInProcessResult:
         """A run of these assets, with everything that Dagster records about their inputs."""
         job = self.defs.resolve_implicit_global_asset_job_def()
         selection = [dg.AssetKey(key) for key in keys]
@@ -53,18 +54,25 @@ class Daemon:
             instance=self.instance, asset_selection=selection, raise_on_error=raises, partition_key=partition_key
         )
 
-    def requested(self):
+    def requested(self) -> list[str]:
         """The assets that a tick requests, without materializing them."""
         result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
         self.cursor = result.cursor
         return [key.to_user_string() for key in self.defs.resolve_all_asset_keys() if result.get_num_requested(key)]
 
-    def commit(self, version, *, partition=None, kind=dg.AssetMaterialization, key=UP):
+    def commit(
+        self,
+        version: int,
+        *,
+        partition: str | None = None,
+        kind: type[dg.AssetMaterialization | dg.AssetObservation] = dg.AssetMaterialization,
+        key: dg.AssetKey = UP,
+    ) -> None:
         tags = {"dagster/data_version": f"table@{version}"}
         self.instance.report_runless_asset_event(kind(key, partition=partition, tags=tags))
 
 
-def down_of(condition, **arguments):
+def down_of(condition: dg.AutomationCondition, **arguments: Any) -> dg.AssetsDefinition:
     @dg.asset(deps=[UP], automation_condition=condition, **arguments)
     def down() -> None: ...
 
@@ -151,7 +159,7 @@ def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance:
     policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2), warn_window=timedelta(hours=1))
     graph = dg.Definitions(assets=[dg.apply_freshness_policy(dg.AssetSpec("up"), policy)]).resolve_asset_graph()
 
-    def state(hours):
+    def state(hours: float) -> str:
         with freeze_time(datetime.now(UTC) + timedelta(hours=hours)):
             evaluator, context = TimeWindowFreshnessPolicyEvaluator(), LoadingContextForTest(instance)
             return asyncio.run(evaluator.evaluate_freshness(context, graph.get(UP))).value
@@ -163,7 +171,13 @@ def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance:
     assert state(3) == "FAIL"
 
 
-def started(instance: dg.DagsterInstance, condition, *, during=lambda: None, **arguments):
+def started(
+    instance: dg.DagsterInstance,
+    condition: dg.AutomationCondition,
+    *,
+    during: Callable[[], object] = lambda: None,
+    **arguments: Any,
+) -> Daemon:
     """An asset that has read version 1 of its upstream asset, and its daemon. ``during`` is called in each of its runs."""
 
     @dg.asset(deps=[UP], automation_condition=condition)
@@ -197,7 +211,7 @@ def test_a_materialization_that_left_changes_unread_is_due_again_and_a_complete_
     read = [(1, {}), (2, {"stopped_before": 3, "reason": "why"}), (4, {})]
 
     @dg.asset(deps=[UP], automation_condition=on_new_data_version())
-    def down(context) -> None:
+    def down(context: dg.AssetExecutionContext) -> None:
         version, stopped = read.pop(0)
         positions = {"table": {"table": "main.s.up", "version": version, **stopped}}
         context.add_output_metadata(
@@ -243,10 +257,10 @@ def test_a_change_between_a_request_and_the_next_tick_is_not_lost(instance: dg.D
 class Stores(dg.AutomationCondition):
     """Always true. Its evaluation stores an event, if there is one to store."""
 
-    def __init__(self, store):
+    def __init__(self, store: Callable[[], object]) -> None:
         self.store = store
 
-    def evaluate(self, context):
+    def evaluate(self, context: dg.AutomationContext) -> dg.AutomationResult:
         self.store()
         return dg.AutomationResult(context, context.candidate_subset)
 
@@ -286,7 +300,7 @@ def test_a_run_of_both_assets_requests_nothing(instance: dg.DagsterInstance) -> 
 
 
 def test_a_failed_run_is_not_requested_again_before_the_next_change(instance: dg.DagsterInstance) -> None:
-    def fail():
+    def fail() -> None:
         assert not fails
 
     fails = []
@@ -312,7 +326,7 @@ def test_the_sensor_evaluates_the_condition_in_the_code_location(instance: dg.Da
     daemon = started(instance, on_new_data_version(), sensors=[sensor])
     cursor = None
 
-    def tick():
+    def tick() -> list[Any]:
         nonlocal cursor
         context = dg.build_sensor_context(
             instance=instance, cursor=cursor, repository_def=daemon.defs.get_repository_def()
@@ -332,7 +346,9 @@ def upstream_table(catalog: CatalogResource) -> Table:
     return make_table(catalog.client, "main.default.up")
 
 
-def readers(catalog: CatalogResource, instance: dg.DagsterInstance, *, during=lambda: None):
+def readers(
+    catalog: CatalogResource, instance: dg.DagsterInstance, *, during: Callable[[], object] = lambda: None
+) -> Daemon:
     """Two assets that read ``up`` in one run, one after the other; ``during`` is called between them."""
 
     @dg.asset(automation_condition=on_new_data_version(upstream=dg.AssetSelection.assets("up")))
@@ -349,7 +365,7 @@ def readers(catalog: CatalogResource, instance: dg.DagsterInstance, *, during=la
 def test_an_asset_that_reads_a_pinned_version_is_requested_for_newer_ones(
     catalog: CatalogResource, instance: dg.DagsterInstance, upstream_table: Table
 ) -> None:
-    def change():
+    def change() -> None:
         if not changed:
             version = changed.append(commit(upstream_table)) or changed[0]
             tags = {"dagster/data_version": f"{upstream_table.table_id}@{version}"}
@@ -543,7 +559,7 @@ def test_a_graph_is_requested_for_a_change_after_its_first_op_has_read(
         return version
 
     @dg.graph_asset(automation_condition=on_new_data_version(), ins={"up": dg.AssetIn("up")})
-    def down(up):
+    def down(up: Any) -> Any:
         return returns(reads(up))
 
     manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=SparkResource())

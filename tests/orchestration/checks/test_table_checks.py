@@ -1,5 +1,6 @@
 """Checks of tables: each passes on a table in order and fails on one that is not. From log and catalog, no Spark."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -11,6 +12,7 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import ApprovalRequiredError, InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.orchestration import (
@@ -21,7 +23,7 @@ from cm_delta_dagster.orchestration import (
     TableCheck,
     table_checks,
 )
-from cm_delta_dagster.orchestration.checks.evaluation import evaluate
+from cm_delta_dagster.orchestration.checks.evaluation import Outcome, evaluate
 from cm_delta_dagster.orchestration.checks.observation import ObservedTable
 from cm_delta_dagster.orchestration.checks.table_checks import _checked_assets
 from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults
@@ -36,7 +38,15 @@ POLICY = MaintenancePolicy(
 )
 
 
-def run(catalog: CatalogResource, instance: dg.DagsterInstance, *, spec=SPEC, checks=None, tags=None, **settings):
+def run(
+    catalog: CatalogResource,
+    instance: dg.DagsterInstance,
+    *,
+    spec: dg.AssetSpec = SPEC,
+    checks: Sequence[TableCheck] | None = None,
+    tags: Mapping[str, str] | None = None,
+    **settings: Any,
+) -> dict[str, dg.AssetCheckEvaluation]:
     """The evaluations by name."""
     definitions = table_checks(spec, checks=checks, settings=CheckSettings(**settings))
     result = dg.Definitions(
@@ -46,7 +56,14 @@ def run(catalog: CatalogResource, instance: dg.DagsterInstance, *, spec=SPEC, ch
     return {one.check_name: one for one in done.get_asset_check_evaluations()}
 
 
-def check_of(catalog: CatalogResource, instance: dg.DagsterInstance, check, *, spec=SPEC, **settings):
+def check_of(
+    catalog: CatalogResource,
+    instance: dg.DagsterInstance,
+    check: TableCheck,
+    *,
+    spec: dg.AssetSpec = SPEC,
+    **settings: Any,
+) -> Outcome:
     """The outcome of one check, without a run."""
     ((asset, name),) = _checked_assets(spec, table=None, names=NamingDefaults())
     table = catalog.client.table(name)
@@ -55,7 +72,9 @@ def check_of(catalog: CatalogResource, instance: dg.DagsterInstance, check, *, s
     )
 
 
-def run_one(catalog: CatalogResource, instance: dg.DagsterInstance, check, **arguments):
+def run_one(
+    catalog: CatalogResource, instance: dg.DagsterInstance, check: TableCheck, **arguments: Any
+) -> dg.AssetCheckEvaluation:
     return run(catalog, instance, checks=[check], **arguments)[check.value]
 
 
@@ -155,7 +174,7 @@ def test_freshness_is_the_age_of_the_newest_commit_that_changed_data(
     commit(table, data_change=False)
     client.now_ms = lambda: changed + 7_200_000
 
-    def outcome(hours):
+    def outcome(hours: float) -> Outcome:
         return check_of(catalog, instance, TableCheck.FRESHNESS, max_age=timedelta(hours=hours))
 
     late = outcome(1)
@@ -256,7 +275,7 @@ def test_a_missing_or_different_constraint_fails(catalog: CatalogResource, insta
     assert check_of(catalog, instance, check, constraints={"Positive": "id  >  -1"}).passed
 
 
-def _set_constraint(table, name, expression):
+def _set_constraint(table: Table, name: str, expression: str) -> None:
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="ADD CONSTRAINT")
     configuration = {**snapshot.metadata.configuration, f"delta.constraints.{name}": expression}

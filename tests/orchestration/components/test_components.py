@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster.components.core.package_entry import get_package_objects_in_module
 from dagster.components.testing import DefsFolderSandbox, create_defs_folder_sandbox
 
@@ -185,7 +186,7 @@ def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(
     (sensor,) = defs.sensors
     assert sensor.name == "commits_of_main_sales"
 
-    def tick(cursor):
+    def tick(cursor: str | None) -> SensorExecutionData:
         with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"catalog": catalog}) as context:
             return sensor.evaluate_tick(context)
 
@@ -435,7 +436,7 @@ def test_the_key_on_without_quotes_in_yaml_is_an_error_that_says_so() -> None:
 @pytest.mark.slow
 def test_a_query_is_written_for_the_partition_of_the_run(world: World) -> None:
     @dg.asset(key=["sales", "orders"])
-    def orders():
+    def orders() -> Any:
         return world.frame([(1, "2026-01-01"), (2, "2026-01-02"), (3, "2026-01-02")], "id int, day string")
 
     component = SparkSqlAsset(

@@ -1,9 +1,9 @@
 """Maintenance jobs and schedules: permission first, visible results, nothing started twice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 import pytest
@@ -47,7 +47,9 @@ def policy_of(**arguments: Any) -> MaintenancePolicy:
     return MaintenancePolicy(tables=(NAME,), asset_keys={NAME: KEY}, **arguments)
 
 
-def run_job(policy, catalog: CatalogResource, instance: dg.DagsterInstance, **actions):
+def run_job(
+    policy: MaintenancePolicy, catalog: CatalogResource, instance: dg.DagsterInstance, **actions: str
+) -> dg.ExecuteInProcessResult:
     """Run the table's job: every task skipped that is not among ``actions``."""
     (job,) = build_maintenance_jobs(policy)
     config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
@@ -57,21 +59,21 @@ def run_job(policy, catalog: CatalogResource, instance: dg.DagsterInstance, **ac
 
 class NoSpark(dg.ConfigurableResource):
     @property
-    def spark_session(self):
+    def spark_session(self) -> NoReturn:
         raise AssertionError("no Spark is needed here")
 
 
-def observations(instance: dg.DagsterInstance):
+def observations(instance: dg.DagsterInstance) -> list[dict[str, Any]]:
     records = instance.fetch_observations(KEY, limit=100, ascending=True).records
     return [{key: value.value for key, value in r.asset_observation.metadata.items()} for r in records]
 
 
-def allow(catalog: CatalogResource, kind, allowed=True, reason="because"):
+def allow(catalog: CatalogResource, kind: MaintenanceKind, allowed: bool = True, reason: str = "because") -> None:
     rule = MaintenanceRule(scope=NAME, kind=kind, allowed=allowed, reason=reason)
     catalog.client.catalog.maintenance_policies.set_maintenance_rule(rule)
 
 
-def evaluate(policy, catalog: CatalogResource, instance: dg.DagsterInstance):
+def evaluate(policy: MaintenancePolicy, catalog: CatalogResource, instance: dg.DagsterInstance) -> Any:
     (schedule,) = build_maintenance_schedules(policy)
     with dg.build_schedule_context(instance=instance, resources={"catalog": catalog}) as context:
         data = schedule.evaluate_tick(context)
@@ -255,7 +257,7 @@ def test_an_unknown_action_is_refused(catalog: CatalogResource, instance: dg.Dag
 
 def test_compaction_joins_small_files_and_triggers_nothing(world: World) -> None:
     @dg.asset(key=["s", "t"], metadata={"mode": "append"})
-    def made():
+    def made() -> Any:
         return world.frame([(1,)], "id int")
 
     for _ in range(3):
@@ -279,7 +281,9 @@ def test_compaction_joins_small_files_and_triggers_nothing(world: World) -> None
     assert len(world.rows(NAME)) == 3
 
 
-def sweep_of(catalog: CatalogResource, *names, spark: Any = None, **arguments):
+def sweep_of(
+    catalog: CatalogResource, *names: str, spark: Any = None, **arguments: Any
+) -> tuple[dg.ScheduleDefinition, dg.JobDefinition, dict[str, AssetKey]]:
     """The job of a sweep over ``main.s.*`` in which each table of ``names`` has due tasks, and the observed asset of each."""
     for name in names:
         commit(make_table(catalog.client, name))
@@ -289,7 +293,7 @@ def sweep_of(catalog: CatalogResource, *names, spark: Any = None, **arguments):
     return schedule, defs.resolve_job_def("maintain_tables"), asset_keys
 
 
-def observed(instance: dg.DagsterInstance, asset_keys):
+def observed(instance: dg.DagsterInstance, asset_keys: Mapping[str, AssetKey]) -> dict[str, int]:
     """The number of observations of each table."""
     return {name: len(instance.fetch_observations(key, limit=10).records) for name, key in asset_keys.items()}
 
@@ -332,7 +336,7 @@ class FailingSpark(dg.ConfigurableResource):
     interrupts: bool
 
     @property
-    def spark_session(self):
+    def spark_session(self) -> NoReturn:
         asked = Path(self.directory) / "asked"
         if self.interrupts and not asked.exists():
             asked.touch()

@@ -1,6 +1,7 @@
 """Partition keys as predicates and back."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.metadata.partitions import (
+    PartitionSlice,
     keys_text,
     merge_intervals,
     partition_columns,
@@ -27,11 +29,11 @@ def schema_of(**types: str | DataType) -> StructType:
     return StructType(tuple(fields))
 
 
-def between(column, start, end):
+def between(column: str, start: date, end: date) -> And:
     return And((Comparison(column, GE, start), Comparison(column, LT, end)))
 
 
-def slice_for(definition, keys, kind):
+def slice_for(definition: dg.PartitionsDefinition[Any], keys: Sequence[str], kind: str | DataType) -> PartitionSlice:
     return partition_slice(definition, keys=keys, partition_expr={"": "p"}, schema=schema_of(p=kind))
 
 
@@ -181,7 +183,7 @@ def test_a_day_begins_at_its_first_instant_even_where_midnight_is_skipped() -> N
     assert slice_for(daily, ["2018-11-04"], "date").where == expected
 
 
-def multi(region_keys=("eu", "us")):
+def multi(region_keys: Sequence[str] = ("eu", "us")) -> dg.MultiPartitionsDefinition:
     return dg.MultiPartitionsDefinition(
         {"day": dg.DailyPartitionsDefinition("2026-01-01"), "region": dg.StaticPartitionsDefinition(list(region_keys))}
     )

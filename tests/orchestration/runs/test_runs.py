@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tests.support.waiting import until
 class LosesTheAnswer(CatalogManagedDeltaIOManager):
     """Writes, then fails before Dagster stores the event, as often as the class says."""
 
-    def handle_output(self, context, obj):
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         super().handle_output(context, obj)
         if FAILURES:
             FAILURES.pop()()
@@ -38,18 +39,18 @@ FAILURES: list = []
 
 
 @pytest.fixture(autouse=True)
-def no_failures():
+def no_failures() -> Iterator[None]:
     FAILURES.clear()
     yield
     FAILURES.clear()
 
 
-def losing(world: World):
+def losing(world: World) -> dict[str, Any]:
     manager = world.resources["io_manager"]
     return {**world.resources, "io_manager": LosesTheAnswer(catalog=world.catalog, spark=manager.spark)}
 
 
-def appending(world: World, **arguments):
+def appending(world: World, **arguments: Any) -> dg.AssetsDefinition:
     @dg.asset(name="t", metadata={"mode": "append"}, **arguments)
     def made() -> DataFrame:
         return world.frame([(1,)], "id int")
@@ -72,7 +73,7 @@ def test_a_retried_step_finds_its_commit_even_if_another_run_has_written_since(w
     resources = world.resources
     made = appending(world, retry_policy=dg.RetryPolicy(max_retries=1))
 
-    def other_run():
+    def other_run() -> None:
         world.resources = resources
         world.materialize(appending(world))
 
@@ -89,7 +90,9 @@ def test_two_runs_of_one_asset_write_twice(world: World) -> None:
     assert world.rows("main.default.t") == [(1,), (1,)]
 
 
-def job_of(world: World, asset, resources, *others):
+def job_of(
+    world: World, asset: dg.AssetsDefinition, resources: Mapping[str, Any], *others: dg.AssetsDefinition | dg.AssetSpec
+) -> dg.JobDefinition:
     defs = dg.Definitions(
         assets=[asset, *others],
         resources=resources,
@@ -98,7 +101,7 @@ def job_of(world: World, asset, resources, *others):
     return defs.resolve_job_def("write")
 
 
-def re_executed(world: World, job, parent_run_id, *, resume):
+def re_executed(world: World, job: dg.JobDefinition, parent_run_id: str, *, resume: bool) -> dg.JobExecutionResult:
     tags = {"dagster/is_resume_retry": "true"} if resume else {}
     run = world.instance.create_run_for_job(job, parent_run_id=parent_run_id, root_run_id=parent_run_id, tags=tags)
     return execute_run(InMemoryJob(job), run, world.instance)
@@ -121,7 +124,7 @@ def test_a_step_that_died_after_one_of_its_outputs_was_recorded_writes_that_one_
     once = [RuntimeError("between the outputs")]
 
     @dg.multi_asset(outs={name: dg.AssetOut(metadata={"mode": "append"}) for name in ("t", "u")})
-    def both():
+    def both() -> Iterator[dg.Output[DataFrame]]:
         yield dg.Output(world.frame([(1,)], "id int"), "t")
         while once:
             raise once.pop()
@@ -180,7 +183,9 @@ def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(wor
     assert world.version("main.default.t") == 1 and world.rows("main.default.t") == [(9,)]
 
 
-def materialize_late(world: World, tmp_path: Path, meanwhile, **metadata):
+def materialize_late(
+    world: World, tmp_path: Path, meanwhile: Callable[[], object], **metadata: Any
+) -> tuple[int, BaseException | None]:
     """Materialize the asset t; ``meanwhile()`` is called after its write has read the table and before it commits.
 
     Returns the calls of the function of the asset, and the error of the run, None without.
@@ -230,7 +235,7 @@ def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world
 def test_of_two_overwrites_the_last_fails_or_wins_as_the_asset_says(
     world: World, tmp_path: Path, on_conflict: str
 ) -> None:
-    def rows(number):
+    def rows(number: int) -> dg.AssetsDefinition:
         @dg.asset(name="t")
         def made() -> DataFrame:
             return world.frame([(number,)], "id int")
@@ -256,7 +261,7 @@ def test_an_overwrite_that_wins_conflicts_does_not_replace_the_rows_of_another_o
 ) -> None:
     world.materialize(appending(world))
 
-    def commit_as_a_step_of_the_run():
+    def commit_as_a_step_of_the_run() -> None:
         (run,) = world.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
         mark = SetTransaction(app_id="dagster:other", version=run_number(run.run_id))
         commit(world.client.table("main.default.t"), txn=mark, replace=True)

@@ -1,23 +1,29 @@
 """Partition values of the log as partition keys of an asset."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from cm_delta_dagster.orchestration.sensor.changed_partitions import PartitionFinder, WatchedAsset
+from cm_delta_dagster.orchestration.sensor.changed_partitions import AssetParts, PartitionFinder, WatchedAsset
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
 HOURS = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-02-01-00:00")
 BERLIN = dg.HourlyPartitionsDefinition("2026-01-01-00:00", end_date="2026-02-01-00:00", timezone="Europe/Berlin")
 
 
-def parts_of(definition, changed, instance: dg.DagsterInstance, expr=None):
+def parts_of(
+    definition: dg.PartitionsDefinition[Any] | None,
+    changed: Sequence[Mapping[str, str | None]] | None,
+    instance: dg.DagsterInstance,
+    expr: Mapping[str, str] | None = None,
+) -> AssetParts:
     asset = WatchedAsset(key=dg.AssetKey("t"), partitions=definition, partition_expr=expr or {"": "p"})
     return PartitionFinder(asset, instance).parts_of(changed)
 
 
-def key_of(definition, text, instance: dg.DagsterInstance):
+def key_of(definition: dg.PartitionsDefinition[Any], text: str | None, instance: dg.DagsterInstance) -> str | None:
     found = parts_of(definition, [{"p": text}], instance)
     assert (found.unknown is None) == (len(found.keys) == 1)
     return found.keys[0] if found.keys else None

@@ -3,10 +3,12 @@
 import uuid
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 from dagster import AssetKey
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary, Ratified
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -243,7 +245,7 @@ def test_a_dropped_and_re_created_table_is_reported_again(
     catalog: CatalogResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.job
-    def downstream(): ...
+    def downstream() -> None: ...
 
     ticker = Ticker(sensor_of(job=downstream), catalog, instance)
     first = make_table(catalog.client, NAME)
@@ -261,7 +263,7 @@ def test_one_run_for_each_table_and_batch_with_the_newest_version(
     catalog: CatalogResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.job
-    def downstream(): ...
+    def downstream() -> None: ...
 
     ticker = Ticker(sensor_of(job=downstream), catalog, instance)
     table = make_table(catalog.client, NAME)
@@ -326,7 +328,7 @@ def test_a_catalog_that_is_down_is_a_reason_to_skip(instance: dg.DagsterInstance
 
 def test_tables_are_found_from_asset_metadata(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
     @dg.asset(key=["s", "t"], metadata={"table": "main.other.name"})
-    def made(): ...
+    def made() -> Any: ...
 
     sensor = sensor_of(assets=[made, dg.AssetSpec(["a", "b", "c"])])
     ticker = Ticker(sensor, catalog, instance)
@@ -380,7 +382,7 @@ def test_data_changes_trigger_downstream_and_maintenance_does_not(
     ticker: Ticker, catalog: CatalogResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(deps=[KEY], automation_condition=dg.AutomationCondition.any_deps_updated())
-    def downstream(): ...
+    def downstream() -> None: ...
 
     defs = dg.Definitions(assets=[dg.AssetSpec(KEY), downstream])
     table = make_table(catalog.client, NAME)
@@ -396,10 +398,10 @@ def test_data_changes_trigger_downstream_and_maintenance_does_not(
 
 
 @dg.job
-def downstream(): ...
+def downstream() -> None: ...
 
 
-def keys_of(result):
+def keys_of(result: SensorExecutionData) -> list[str | None]:
     return [request.run_key for request in result.run_requests or ()]
 
 
@@ -523,7 +525,7 @@ def test_a_sensor_launches_the_checks_of_assets_with_new_data(
         return dg.AssetCheckResult(passed=True)
 
     @dg.asset(key="down")
-    def down(): ...
+    def down() -> None: ...
 
     table = make_table(catalog.client, NAME)
     commit(table)
