@@ -26,7 +26,7 @@ def people(spark: RunningSpark) -> DataFrame:
     return spark.spark_session.createDataFrame([("acme", "NL")], "who string, country string").coalesce(1)
 
 
-def same(text):  # Spark warns of annotations that it cannot use.
+def same(text):  # noqa: ANN001, ANN201 - Spark warns of annotations that it cannot use.
     return text
 
 

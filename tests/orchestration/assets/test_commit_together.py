@@ -257,7 +257,7 @@ def test_an_output_without_rows_does_not_lose_the_rows_of_the_others_silently(wo
     without_rows = dg.MaterializeResult(asset_key="totals")
 
     @dg.multi_asset(outs={name: dg.AssetOut(metadata=TOGETHER) for name in ("orders", "totals")})
-    def load():
+    def load() -> Iterator[dg.MaterializeResult]:
         if not last:
             yield without_rows
         yield dg.MaterializeResult(asset_key="orders", value=world.frame([(1, 10.0)], "id int, amount double"))

@@ -193,7 +193,7 @@ def materialize_late(
     started, committed = tmp_path / "started", tmp_path / "committed"
     calls = []
 
-    def wait(value):
+    def wait(value):  # noqa: ANN001, ANN202 - Spark warns of annotations that it cannot use.
         started.touch()
         while not committed.exists():
             time.sleep(0.01)
