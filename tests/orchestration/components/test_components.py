@@ -469,7 +469,9 @@ def test_the_conditions_of_a_component_audit_the_rows_of_its_query(world: World)
     result = world.materialize(report_asset, partition_key="2", raises=False)
     (evaluation,) = result.get_asset_check_evaluations()
     assert not result.success
-    assert evaluation.description == "1 row does not satisfy amount > 0."
+    assert evaluation.description == (
+        "1 row does not satisfy amount > 0. The rows were discarded, and readers never saw them."
+    )
     assert evaluation.metadata["cm_delta/wrong_rows"].value == 1
     assert evaluation.metadata["cm_delta/sample"].records[0].data == {"day": "2", "amount": "NULL"}
     assert [row[0] for row in world.rows("main.default.report")] == [1]
