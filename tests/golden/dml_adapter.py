@@ -109,6 +109,10 @@ class Session:
     def _frame(self, act: Mapping[str, Any]) -> DataFrame:
         return self.lake.spark.sql(_checker().source_sql(act)).coalesce(1)
 
+    def _rows(self, act: Mapping[str, Any]) -> Any:
+        """The rows of an append, of an overwrite or of a creation."""
+        return self._frame(act)
+
     def _append(self, name: str, act: Mapping[str, Any]) -> None:
         if act.get("via") == "insert":
             self._insert(name, act)
@@ -118,7 +122,7 @@ class Session:
             # delta-spark makes a table of an append to a path without one, e.g. after CREATE TABLE was refused.
             self._create(name, {"schema": act["schema"], "rows": act["rows"]})
             return
-        self.table(name).append(self._frame(act), schema_mode=mode)
+        self.table(name).append(self._rows(act), schema_mode=mode)
 
     def _insert(self, name: str, act: Mapping[str, Any]) -> None:
         columns = ", ".join(_checker().name(column) for column, _ in act["schema"])
@@ -127,7 +131,7 @@ class Session:
 
     def _write_stream(self, name: str, act: Mapping[str, Any]) -> None:
         once = Idempotency(app_id=act["app_id"], version=act["batch"])
-        self.table(name).append(self._frame(act), idempotency=once)
+        self.table(name).append(self._rows(act), idempotency=once)
 
     def _overwrite(self, name: str, act: Mapping[str, Any]) -> None:
         mode = SchemaMode.STRICT
@@ -138,7 +142,7 @@ class Session:
         arguments: dict[str, Any] = {"partitions": "dynamic"} if act.get("dynamic") else {}
         if act.get("overwrite_schema") or "partition_by" in act:
             arguments["partition_by"] = act.get("partition_by", ())
-        self.table(name).overwrite(self._frame(act), where=act.get("where"), schema_mode=mode, **arguments)
+        self.table(name).overwrite(self._rows(act), where=act.get("where"), schema_mode=mode, **arguments)
 
     def _update(self, name: str, act: Mapping[str, Any]) -> None:
         self.table(name).update(act["set"], act.get("where"))
@@ -168,7 +172,7 @@ class Session:
             columns = [_column(column) for column in act["columns"]]
             table = self.lake.create_table(full, columns, by, properties=properties, **more)
         else:
-            table = self.lake.create_table_as(full, self._frame(act), by, properties=properties, **more)
+            table = self.lake.create_table_as(full, self._rows(act), by, properties=properties, **more)
         table.alter.unset_properties([key for key in _DEFAULTS if key not in stated])
 
     def _alter(self, name: str, act: Mapping[str, Any]) -> None:

@@ -52,6 +52,12 @@ def test_sequences_end_as_recorded(tmp_path: Path, step: int) -> None:
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_sequences_with_rows_of_arrow_end_as_recorded(tmp_path: Path) -> None:
+    assert unexpected(replayed(tmp_path, adapter="dml_arrow_adapter")) == []
+
+
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_statements_of_sql_end_as_recorded(tmp_path: Path) -> None:
     assert unexpected(replayed(tmp_path, "--group", "defaults,identity", adapter="dml_sql_adapter")) == []
