@@ -12,6 +12,7 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.rest import codec
 from cm_delta_dagster.catalog.rest.http_catalog import HttpCatalog
 from cm_delta_dagster.server.settings import ServerSettings
 from tests.catalog.test_catalog_contract import (
@@ -67,7 +68,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def server(catalog_url: str, clock: Clock) -> Iterator[LiveServer]:
+def server(catalog_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveServer]:
+    """A server that reads no files: the contents that the rules state are those that the catalog checks, large ones too."""
+    monkeypatch.setattr(codec, "_MAX_SENT_BYTES", 2**30)
     settings = ServerSettings(catalog=catalog_url, warehouse="memory://warehouse", max_body_bytes=2**28)
     with live_server(settings, now_ms=clock, trusts_names=True, reads_files=False) as live:
         yield live
