@@ -184,7 +184,7 @@ def test_a_vanished_bucket_is_not_an_empty_one(s3_endpoint: str) -> None:
         assert not isinstance(raised.value, ObjectNotFoundError)
 
 
-@pytest.mark.parametrize("kind", ["s3", pytest.param("azure", marks=pytest.mark.slow), "gcs"])
+@pytest.mark.parametrize("kind", ["s3", pytest.param("azure", marks=[pytest.mark.slow, pytest.mark.exhaustive]), "gcs"])
 def test_a_path_that_is_not_ascii_works(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     warehouse, options = warehouse_in(kind, request)
     with connect(

@@ -134,6 +134,7 @@ def test_the_runner_changes_rows_and_all_engines_end_with_the_same(tmp_path: Pat
     assert all(answers[f"vector_{verb}"] == answers[f"rewrite_{verb}"] for verb in verbs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.requirements("SKIP-1")
 def test_the_report_has_every_bar_and_every_run(tmp_path: Path) -> None:
     """The first query of a process, without Spark; the page loads nothing."""

@@ -117,6 +117,7 @@ def with_spark(server: S3Server) -> SparkMeasurement:
     return measure_with_spark(server, s3_jars())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_operations_through_spark_send_what_their_budgets_say(with_spark: SparkMeasurement) -> None:
     assert deviations(with_spark.counts, budgets()) == []

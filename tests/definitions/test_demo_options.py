@@ -46,6 +46,7 @@ def on_s3(server: S3Server, bucket: str) -> list[str]:
     return ["--warehouse", f"s3://{bucket}/demo", *(word for each in options for word in ("--storage-option", each))]
 
 
+@pytest.mark.exhaustive
 def test_missing_jars_end_the_demo_before_it_loads(tmp_path: Path, server: S3Server) -> None:
     last = demo(tmp_path, *on_s3(server, "lake"))
     assert last.startswith("Error: Nothing was loaded.")

@@ -133,6 +133,7 @@ def _leaf(item: StructField) -> str:
     return type(item.type).__name__ if isinstance(item.type, StructType) else str(item.type).split("(")[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.requirements(
     "COLMAP-3",
     "COLMAP-4",
@@ -148,7 +149,7 @@ def _leaf(item: StructField) -> str:
     "META-6",
     "META-7",
 )
-@pytest.mark.parametrize("seed", [pytest.param(1, marks=pytest.mark.exhaustive), 2])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_random_alterations_end_as_by_delta_spark(delta_spark: DeltaSpark, tmp_path: Path, seed: int) -> None:
     location = tmp_path / "theirs"
     columns = ", ".join(f"{name} {wanted}" for name, wanted in _COLUMNS.items())

@@ -82,6 +82,7 @@ def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp
     assert all(isinstance(time, datetime) for time in times["_commit_timestamp"].to_pylist())
 
 
+@pytest.mark.exhaustive
 @pytest.mark.requirements("CDF-6", "COLMAP-15")
 def test_a_range_with_a_renamed_column_is_mapped_where_delta_spark_refuses_it(
     delta_spark: DeltaSpark, tmp_path: Path

@@ -83,6 +83,7 @@ def test_delta_spark_reads_the_rows_of_clones(delta_spark: DeltaSpark, lake: Con
         assert canonical(delta_spark.rows(readable, 0)) == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.requirements("VAC-1", "DV-1")
 def test_vacuum_keeps_what_a_clone_needs_and_delta_spark_does_not(
     delta_spark: DeltaSpark, lake: Connection, tmp_path: Path

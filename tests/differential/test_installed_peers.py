@@ -21,6 +21,7 @@ MODULES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MODULES)
 def test_an_environment_has_the_listed_packages_and_no_others(name: str) -> None:
     environment = or_skip(peer_environment, name)

@@ -308,8 +308,9 @@ def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[
     assert rows == [metrics["numOutputRows"] for _, _, metrics in _streamed(theirs)] == ["2", "2", "2"]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.requirements("STREAM-3")
-@pytest.mark.parametrize("handling", [pytest.param("ignoreChanges", marks=pytest.mark.exhaustive), "skipChangeCommits"])
+@pytest.mark.parametrize("handling", ["ignoreChanges", "skipChangeCommits"])
 def test_changed_rows_stop_a_query_until_it_skips_or_ignores_them(make: Callable[..., Pair], handling: str) -> None:
     """From one checkpoint, by other options at each start."""
     pair = make()

@@ -160,6 +160,7 @@ def test_we_read_every_version_that_delta_spark_wrote(
         assert canonical(our_rows(spark, location, version)) == lines, version
 
 
+@pytest.mark.exhaustive
 @pytest.mark.requirements(
     "CKPT-2",
     "CKPT-3",

@@ -87,7 +87,9 @@ def export_it(client: DeltaClient) -> object:
 
 
 @pytest.mark.requirements("CM-C5", "CM-C15")
-@pytest.mark.parametrize(("fault", "crash"), FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "crash"), [FAULTS[0], *(pytest.param(*fault, marks=pytest.mark.exhaustive) for fault in FAULTS[1:])]
+)
 def test_an_adoption_of_parquet_files_that_fails_at_any_call_is_completed(
     fault: Fault, crash: bool, folder_world: World, tmp_path: Path
 ) -> None:

@@ -238,7 +238,7 @@ def contents(client: DeltaClient, name: str) -> Contents:
 
 
 ALWAYS = {
-    CommitMode.STAGED: ("create", "append", "publish"),
+    CommitMode.STAGED: ("create", "append"),
     CommitMode.INLINE: ("publish",),
     CommitMode.PUT_IF_ABSENT: ("append",),
 }

@@ -286,8 +286,14 @@ def test_after_a_fault_at_any_call_of_an_operation_the_rows_are_right(
     assert hits > 3 and abs(hits - calls) <= 3
 
 
+ALWAYS = ("append", "overwrite of a slice", "merge")
+"""Operations that are tested in each run; ``-m exhaustive`` tests all."""
+
+
 @pytest.mark.requirements("CM-C15", "CM-W4", "CM-W5", "DML-5")
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize(
+    "name", [name if name in ALWAYS else pytest.param(name, marks=pytest.mark.exhaustive) for name in VERBS]
+)
 def test_after_a_fault_at_some_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str
 ) -> None:

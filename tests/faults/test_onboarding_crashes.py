@@ -115,7 +115,9 @@ def test_an_adoption_that_fails_at_any_call_is_completed_by_a_repetition(
 
 
 @pytest.mark.requirements("CM-C5", "CM-C15", "CM-P1")
-@pytest.mark.parametrize(("fault", "crash"), FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "crash"), [FAULTS[0], *(pytest.param(*fault, marks=pytest.mark.exhaustive) for fault in FAULTS[1:])]
+)
 def test_a_release_that_fails_at_any_call_is_completed_by_a_repetition(
     fault: Fault, crash: bool, managed_world: World, tmp_path: Path
 ) -> None:

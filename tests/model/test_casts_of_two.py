@@ -30,7 +30,7 @@ def test_two_transactions_over_two_tables_lose_and_invent_nothing(mode: str, rep
 
 
 @pytest.mark.requirements("CM-W4")
-@MODES
+@pytest.mark.parametrize("mode", ["staged", pytest.param("inline", marks=pytest.mark.exhaustive)])
 def test_lost_and_late_answers_leave_all_or_nothing(mode: str, report: Report) -> None:
     members = (writer_of_two("a", starts=stages), writer_of_two("b", starts=stages))
     limits = {"losses": 2} if mode == "inline" else {"losses": 1, "delays": True}

@@ -226,6 +226,7 @@ def seen_on_cluster(server: S3Server, jars: list[Path], workers: Workers) -> dic
     return {**found, "bare": bare, "copies": server.copies()}
 
 
+@pytest.mark.exhaustive
 def test_executors_do_not_need_this_package(seen_on_cluster: dict[str, Any]) -> None:
     """Executors are other processes, which read and write S3 with the settings of each read and write."""
     check_rows(seen_on_cluster)

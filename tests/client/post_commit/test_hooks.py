@@ -444,7 +444,10 @@ if when != "unclosed":
 @pytest.mark.requirements("CM-C1", "CM-C16", "CM-P4")
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
-@pytest.mark.parametrize("when", ["unclosed", "atexit", "atexit and closed"])
+@pytest.mark.parametrize(
+    "when",
+    ["unclosed", *(pytest.param(when, marks=pytest.mark.exhaustive) for when in ("atexit", "atexit and closed"))],
+)
 def test_a_process_that_exits_publishes_every_acknowledged_commit(tmp_path: Path, mode: str, when: str) -> None:
     """The client is not closed, or the process writes while it exits."""
     run = python(_ENDING, str(tmp_path), mode, when)

@@ -109,6 +109,7 @@ def test_a_late_condition_gives_what_reading_everything_and_choosing_gives(
     check(spark, tmp_path, files, conditions, is_mapped)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=RELAXED)
 @given(*RANDOM)
