@@ -154,7 +154,7 @@ COLUMNS: list[Case] = [
     (
         "a dictionary for a DataFrame",
         InvalidArgumentError,
-        (NAME, "DataFrame", "dict", "spark.createDataFrame"),
+        (NAME, "DataFrame of Spark", "builtins.dict", "list of dictionaries"),
         lambda act: append(act.orders, frame={"id": 1}),
     ),
     (
