@@ -11,7 +11,7 @@ from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType,
 
 def promises(item: StructField) -> bool:
     """Whether the column, or anything inside it, is NOT NULL."""
-    return not item.nullable or _promises_inside(item.type)
+    return not item.nullable or promises_inside(item.type)
 
 
 def check_not_null(array: pa.Array, item: StructField) -> None:
@@ -28,22 +28,23 @@ def check_not_null(array: pa.Array, item: StructField) -> None:
         )
 
 
-def _promises_inside(data_type: DataType) -> bool:
+def promises_inside(data_type: DataType) -> bool:
+    """Whether anything inside a value of the type is NOT NULL."""
     match data_type:
         case StructType():
             return any(map(promises, data_type.fields))
         case ArrayType():
-            return not data_type.contains_null or _promises_inside(data_type.element_type)
+            return not data_type.contains_null or promises_inside(data_type.element_type)
         case MapType():
             return not data_type.value_contains_null or any(
-                map(_promises_inside, (data_type.key_type, data_type.value_type))
+                map(promises_inside, (data_type.key_type, data_type.value_type))
             )
         case _:
             return False
 
 
 def _broken_inside(array: pa.Array, data_type: DataType, where: str) -> str | None:
-    if not _promises_inside(data_type):
+    if not promises_inside(data_type):
         return None
     # Values below a null are undefined.
     array = array.filter(array.is_valid()) if array.null_count else array

@@ -5,7 +5,7 @@ No value changes here. What Arrow or Delta cannot represent is refused with the 
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -64,16 +64,10 @@ class ArrowRows:
                 or two columns of one name.
         """
         what = f"The {type(value).__name__}"
-        try:
+        with converting(what):
             source = _source(value, what)
             is_python = isinstance(value, list | tuple)
             return cls(source=source, schema=from_arrow_schema(source.schema), is_python=is_python)
-        except CmDeltaError as error:
-            if isinstance(error, InvalidArgumentError):
-                raise
-            raise refused(what, str(error)) from error
-        except UNCONVERTED as error:
-            raise refused(what, str(error)) from error
 
     def reader(self) -> pa.RecordBatchReader:
         """The batches. Of a stream only once.
@@ -113,8 +107,22 @@ def _is_number_of(inferred: pa.DataType, column: DataType) -> bool:
     return column in _WIDTHS.get(inferred, ())
 
 
-def refused(what: str, cause: str) -> InvalidArgumentError:
-    """The error of a value that Arrow does not convert."""
+@contextmanager
+def converting(what: str) -> Iterator[None]:
+    """Raise InvalidArgumentError for what Arrow or Delta does not convert within the block.
+
+    Args:
+        what: the rows, for messages.
+    """
+    try:
+        yield
+    except InvalidArgumentError:
+        raise
+    except (CmDeltaError, *UNCONVERTED) as error:
+        raise _refused(what, str(error)) from error
+
+
+def _refused(what: str, cause: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{what} cannot be converted to Arrow: {cause}. Nothing was written. Give each column a name of its own and values of one "
         "type."
@@ -191,7 +199,7 @@ def _pandas_error(value: Any, what: str, error: Exception) -> InvalidArgumentErr
                 "Nothing was written. Convert the column to values of one type that Delta has, e.g. by "
                 "frame[column].astype('string')."
             )
-    return refused(what, str(error))
+    return _refused(what, str(error))
 
 
 def from_polars(value: Any, what: str) -> pa.Table:

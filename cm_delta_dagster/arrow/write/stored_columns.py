@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.columns import FileColumn, FileLayout
+from cm_delta_dagster.arrow.nullability import promises_inside
 from cm_delta_dagster.arrow.schema import arrow_type
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
@@ -21,7 +22,7 @@ from cm_delta_dagster.protocol.features.iceberg_compat import active_versions
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.char_types import length_limits
-from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
+from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, as_nullable
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     VARIANT,
@@ -56,7 +57,7 @@ def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
             return f"the rows lack the column {item.name!r}, which has a default"
         if length_limits(item) is not None:
             return f"the column {item.name!r} has a limited length"
-        if item.type != VOID and _has_nested_not_null(item.type):
+        if item.type != VOID and promises_inside(item.type):
             return f"the column {item.name!r} has parts that are NOT NULL"
     if active_versions(properties):
         return "the table is compatible with Iceberg"
@@ -66,20 +67,6 @@ def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
     if any(isinstance(kind, PrimitiveType) and kind.name.startswith("interval") for kind in kinds):
         return "the table has a column of an interval type"
     return None
-
-
-def _has_nested_not_null(data_type: DataType) -> bool:
-    match data_type:
-        case StructType():
-            return any(not item.nullable or _has_nested_not_null(item.type) for item in data_type.fields)
-        case ArrayType():
-            return not data_type.contains_null or _has_nested_not_null(data_type.element_type)
-        case MapType():
-            return not data_type.value_contains_null or any(
-                map(_has_nested_not_null, (data_type.key_type, data_type.value_type))
-            )
-        case _:
-            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +121,7 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
     columns = []
     for item in layout.schema.fields:
         try:
-            column = rows.column(StructField(item.name, _nullable(item.type)))
+            column = rows.column(StructField(item.name, as_nullable(item.type)))
         except (CorruptLogError, UnsupportedFeatureError) as error:
             kind = offered.field(item.name).type if item.name in offered.names else "of another spelling"
             raise InvalidArgumentError(
@@ -147,18 +134,6 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
             )
         )
     return columns
-
-
-def _nullable(data_type: DataType) -> DataType:
-    match data_type:
-        case StructType():
-            return StructType(tuple(StructField(item.name, _nullable(item.type)) for item in data_type.fields))
-        case ArrayType():
-            return ArrayType(_nullable(data_type.element_type), True)
-        case MapType():
-            return MapType(_nullable(data_type.key_type), _nullable(data_type.value_type), True)
-        case _:
-            return data_type
 
 
 def _stored_field(item: StructField, mapping: ColumnMappingMode) -> pa.Field:

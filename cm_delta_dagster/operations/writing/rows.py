@@ -63,15 +63,11 @@ class WriteRows:
         """The Spark session of the rows, or that runs or was configured; None if there is none."""
         return self._rows.sparkSession if isinstance(self._rows, DataFrame) else self._session()
 
-    def arrow(self, layout: TableLayout) -> ArrowRows | None:
-        """The rows if Arrow can write them to the table, which is ``layout`` after the write; None if Spark has to."""
+    def written_to(self, layout: TableLayout) -> DataFrame | ArrowRows:
+        """The rows for the engine that writes them to the table, which is ``layout`` after the write. Raises as :meth:`spark`."""
         rows = self._rows
-        return rows if isinstance(rows, ArrowRows) and needs_spark(rows.schema, layout) is None else None
-
-    def needs_spark(self, layout: TableLayout) -> str:
-        """Why :meth:`arrow` is None, for a message."""
-        reason = needs_spark(self.schema, layout) if isinstance(self._rows, ArrowRows) else None
-        return reason or "a part of this write does"
+        reason = needs_spark(rows.schema, layout) if isinstance(rows, ArrowRows) else None
+        return rows if reason is None else self.spark(reason)
 
     def spark(self, reason: str) -> DataFrame:
         """The rows as a DataFrame, the same one at each call.

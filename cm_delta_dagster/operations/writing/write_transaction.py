@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.client.commits.context import (
     NO_PROPERTIES,
     CommitProperties,
@@ -240,11 +241,11 @@ class WriteTransaction:
         """
         if isinstance(frame, WriteRows):
             layout = self.layout
-            arrow = frame.arrow(layout) if guard is None else None
-            if arrow is not None:
-                self.written.append(write_arrow(self.table, arrow, layout))
+            rows = frame.written_to(layout) if guard is None else frame.spark("each is checked by a condition")
+            if isinstance(rows, ArrowRows):
+                self.written.append(write_arrow(self.table, rows, layout))
                 return self.written[-1]
-            frame = frame.spark(frame.needs_spark(layout))
+            frame = rows
         filled = fill_missing(frame, self.layout)
         return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered), gathering=gathering)
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.columns import FileLayout
-from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, from_pandas, from_polars, refused
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.arrow.write.arrow_rows import converting, from_pandas, from_polars
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.metadata.frame_types import FrameType, frame_type
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_schema
@@ -55,15 +55,8 @@ def output_rows(value: Any, kind: FrameType, *, name: str) -> pa.Table:
         InvalidArgumentError: a column whose values Arrow or Delta does not have, or that have no type in common.
     """
     what = f"The {type(value).__name__} that {name} returned"
-    try:
-        table = _arrow_table(value, kind, what)
-        return _delta_table(table)
-    except CmDeltaError as error:
-        if isinstance(error, InvalidArgumentError):
-            raise
-        raise refused(what, str(error)) from error
-    except UNCONVERTED as error:
-        raise refused(what, str(error)) from error
+    with converting(what):
+        return _delta_table(_arrow_table(value, kind, what))
 
 
 def _arrow_table(value: Any, kind: FrameType, what: str) -> pa.Table:

@@ -228,7 +228,7 @@ def _reconcile_struct(table: StructType, offered: StructType, path: str, rules: 
             rules.faults.append(f"column {_join(path, item.name)!r} does not exist in the table")
         else:
             # Existing files have no value for the column, so it must be nullable.
-            fields.append(StructField(item.name, _as_nullable(item.type), True, item.metadata))
+            fields.append(StructField(item.name, as_nullable(item.type), True, item.metadata))
     return StructType(tuple(fields))
 
 
@@ -295,16 +295,17 @@ def _is_number(data_type: DataType) -> bool:
     return isinstance(data_type, DecimalType) or data_type in (BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE)
 
 
-def _as_nullable(data_type: DataType) -> DataType:
+def as_nullable(data_type: DataType) -> DataType:
+    """The type, in which every field, element and value may be null."""
     match data_type:
         case StructType():
             return StructType(
-                tuple(StructField(item.name, _as_nullable(item.type), True, item.metadata) for item in data_type.fields)
+                tuple(StructField(item.name, as_nullable(item.type), True, item.metadata) for item in data_type.fields)
             )
         case ArrayType():
-            return ArrayType(_as_nullable(data_type.element_type), True)
+            return ArrayType(as_nullable(data_type.element_type), True)
         case MapType():
-            return MapType(_as_nullable(data_type.key_type), _as_nullable(data_type.value_type), True)
+            return MapType(as_nullable(data_type.key_type), as_nullable(data_type.value_type), True)
         case _:
             return data_type
 
