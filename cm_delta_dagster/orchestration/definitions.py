@@ -34,7 +34,7 @@ from cm_delta_dagster.orchestration.runs.resources import CatalogResource, Spark
 
 _MAX_KINDS = 3
 """Dagster accepts no more for one asset."""
-_KINDS = {"pyspark": "pyspark", "polars": "polars", "pandas": "pandas", "pyarrow": "arrow"}
+_KINDS = {"pyspark": "pyspark", "polars": "polars", "pandas": "pandas", "pyarrow": "arrow", "duckdb": "duckdb"}
 """Kind of an asset by the package of its annotation."""
 _ONE_PROCESS_PER_STEP = (None, "multiprocess", "multi_or_in_process_executor")
 """Names of executors that start a process for each step; None is Dagster's default."""

@@ -56,14 +56,17 @@ class ArrowRows:
     _is_read: bool = False
 
     @classmethod
-    def of(cls, value: Any) -> "ArrowRows":
+    def of(cls, value: Any, what: str | None = None) -> "ArrowRows":
         """The rows of ``value``, an :data:`ArrowData`.
+
+        Args:
+            what: the value, for messages; None for its type.
 
         Raises:
             InvalidArgumentError: another type, a column whose values Arrow or Delta does not have or that have no type in common,
                 or two columns of one name.
         """
-        what = f"The {type(value).__name__}"
+        what = what or f"The {type(value).__name__}"
         with converting(what):
             source = _source(value, what)
             is_python = isinstance(value, list | tuple)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowRows
+from cm_delta_dagster.arrow.write.row_guard import RowGuard
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
 from cm_delta_dagster.errors import CmDeltaError, InvalidDataError
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -58,9 +59,10 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
     Args:
         rows: their columns fit the schema; see :func:`~cm_delta_dagster.arrow.write.stored_columns.needs_spark`.
         layout: of the table after schema evolution.
-        spec: without rules for rows.
+        spec: Arrow can evaluate its condition; see :func:`~cm_delta_dagster.arrow.write.row_guard.guard_needs_spark`.
 
     Raises:
+        PartitionMismatchError: a row lies outside of the condition of ``spec``; all files are deleted.
         SchemaMismatchError, InvalidArgumentError: the columns of the table cannot be stored, or those of the rows not converted.
         InvalidDataError: a row violates NOT NULL, has a partition value that cannot be stored, or the stream of the rows failed;
             all files are deleted.
@@ -143,6 +145,7 @@ class _Files:
     _partitions: list[tuple[StructField, str]] = field(init=False)
     _positions: list[int] = field(init=False)
     _float_leaves: list[StatisticsColumn] = field(init=False)
+    _guard: RowGuard | None = field(init=False)
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -157,13 +160,17 @@ class _Files:
             ]
         )
         self._statistics_schema = physical_schema(layout.schema, layout.mapping)
+        self._guard = None if self.spec.guard is None else RowGuard(self.spec.guard, layout.schema)
         self._float_leaves = [
             column for column in self.spec.statistics_columns if getattr(column.type, "name", "") in ("float", "double")
         ]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch to the files of their partitions."""
-        arrays = [column.values(batch) for column in self.columns]
+        values = [column.values(batch) for column in self.columns]
+        if self._guard is not None:
+            self._guard.check(values, batch.num_rows)
+        arrays = [column.stored_values(array) for column, array in zip(self.columns, values, strict=True)]
         parts = [arrays[place] for place in self._positions]
         kept = [
             array

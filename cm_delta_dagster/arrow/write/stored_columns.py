@@ -37,6 +37,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 _FIELD_ID = b"PARQUET:field_id"
+_LISTS = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view, pat.is_large_list_view)
 
 
 def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
@@ -83,7 +84,7 @@ class StoredColumn:
     has_empty_as_null: bool
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        """The values of a batch as the table stores them.
+        """The values of a batch as readers of the table will see them.
 
         Raises:
             InvalidDataError: a NOT NULL column has a null, or a value that its type cannot hold.
@@ -104,6 +105,10 @@ class StoredColumn:
                 f"Column {self.item.name!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
                 "value or drop the row."
             )
+        return array
+
+    def stored_values(self, array: pa.Array) -> pa.Array:
+        """The result of :meth:`values` with the names of fields that data files have."""
         return array if array.type == self.stored.type else _relabelled(array, self.stored.type)
 
 
@@ -203,5 +208,7 @@ def _check_micros(array: pa.Array, name: str) -> None:
     elif pat.is_map(kind):
         _check_micros(array.keys, f"{name}.key")
         _check_micros(array.items, f"{name}.value")
-    elif pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+    elif pat.is_run_end_encoded(kind):
+        _check_micros(array.values, name)
+    elif any(is_list(kind) for is_list in _LISTS):
         _check_micros(array.values, f"{name}.element")

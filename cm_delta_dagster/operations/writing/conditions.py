@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from pyspark.sql import Column, SparkSession
 
+from cm_delta_dagster.arrow.write.row_guard import guard_needs_spark
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.protocol.actions.empty_partition_text import check_no_empty_text, stored_as_null
@@ -69,7 +70,29 @@ def slice_condition(
     Raises:
         InvalidArgumentError: also if it compares a partition column with the empty text, which no row has.
     """
-    predicate = write_condition(where, snapshot, session=session, now_ms=now_ms)
+    return _of_slice(write_condition(where, snapshot, session=session, now_ms=now_ms), snapshot)
+
+
+def slice_without_spark(where: Condition, snapshot: Snapshot, *, now_ms: int) -> Predicate | None:
+    """The condition of :func:`slice_condition` if Arrow can evaluate it; None if only Spark can.
+
+    Raises:
+        InvalidArgumentError: not a :data:`Condition`, or it compares a partition column with the empty text.
+    """
+    if isinstance(where, Column):
+        return None
+    zone = snapshot.time_zone
+    if isinstance(where, str) and zone is not None:
+        clock = Clock(now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=zone)
+        predicate: Predicate | None = parse_predicate(where, snapshot.schema, clock=lambda: clock, zone=zone)
+    else:
+        predicate = as_predicate(where, snapshot.schema)
+    if predicate is None or guard_needs_spark(predicate, snapshot.schema):
+        return None
+    return _of_slice(predicate, snapshot)
+
+
+def _of_slice(predicate: Predicate | None, snapshot: Snapshot) -> Predicate | None:
     if predicate is not None:
         check_no_empty_text(predicate, stored_as_null(snapshot.schema, snapshot.partition_columns))
     return predicate

@@ -7,7 +7,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
-from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.delete_rows import delete_rows, matching_files
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
@@ -56,7 +56,7 @@ def delete(
         start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write,
     ):
         write.transaction.read(predicate)
-        counts = delete_rows(write, spark, predicate)
+        counts = delete_rows(write, spark, matching_files(snapshot, predicate))
         metrics = {**file_metrics(write, counts), "numCopiedRows": counts.num_copied_rows}
         if counts.num_deleted_rows is not None:
             metrics["numDeletedRows"] = sum(counts.num_deleted_rows.values())

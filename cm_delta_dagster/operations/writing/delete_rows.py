@@ -3,10 +3,14 @@
 A file whose partition values prove that every row satisfies the condition is removed without being read.
 """
 
+from dataclasses import dataclass
+
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts, with_files
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
@@ -20,18 +24,22 @@ from cm_delta_dagster.spark.session.errors import spark_errors
 _ALIAS = "target"
 
 
-def delete_rows(
-    write: WriteTransaction, session: SparkSession, where: Predicate, *, marks: bool = True
-) -> ChangeCounts:
-    """Delete the rows that satisfy ``where``, with at most two Spark jobs; the caller declares the read and commits.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MatchingFiles:
+    """Files that may hold rows that satisfy a condition.
 
-    Args:
-        marks: files may get deletion vectors.
-
-    Raises:
-        InvalidArgumentError: Spark does not accept the condition, such as a number.
+    Attributes:
+        whole: files of which the partition values prove that all rows satisfy it.
+        mixed: the others.
     """
-    snapshot = write.transaction.snapshot
+
+    where: Predicate
+    whole: pa.Table
+    mixed: pa.Table
+
+
+def matching_files(snapshot: Snapshot, where: Predicate) -> MatchingFiles:
+    """The files that may hold rows that satisfy ``where``. No file is read."""
     candidates = snapshot.matching_files(where)
     fully_matching = partition_matches_exactly(
         candidates,
@@ -41,7 +49,38 @@ def delete_rows(
         mapping=snapshot.column_mapping,
         zone=snapshot.time_zone,
     )
-    whole, mixed = candidates.filter(fully_matching), candidates.filter(pc.invert(fully_matching))
+    return MatchingFiles(
+        where=where, whole=candidates.filter(fully_matching), mixed=candidates.filter(pc.invert(fully_matching))
+    )
+
+
+def delete_whole_files(write: WriteTransaction, files: MatchingFiles) -> ChangeCounts:
+    """Delete the rows of files that all satisfy the condition, without Spark; the caller declares the read and commits."""
+    assert not files.mixed.num_rows, "some files may also hold rows that stay"
+    write.transaction.keeps_row_ids = True  # No row is copied.
+    counts = ChangeCounts(
+        removed_files=files.mixed,
+        num_updated_rows={},
+        num_deleted_rows={},
+        num_copied_rows=0,
+        num_inserted_rows=0,
+        vectors=VectorCounts(),
+    )
+    return with_files(counts, files.whole)
+
+
+def delete_rows(
+    write: WriteTransaction, session: SparkSession, files: MatchingFiles, *, marks: bool = True
+) -> ChangeCounts:
+    """Delete the rows that satisfy the condition, with at most two Spark jobs; the caller declares the read and commits.
+
+    Args:
+        marks: files may get deletion vectors.
+
+    Raises:
+        InvalidArgumentError: Spark does not accept the condition, such as a number.
+    """
+    snapshot, where = write.transaction.snapshot, files.where
     clause = ChangeClause(
         kind=ClauseKind.NOT_MATCHED_BY_SOURCE,
         action=ClauseAction.DELETE,
@@ -52,7 +91,13 @@ def delete_rows(
         schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
     )
     run = RowChangeRun(
-        write=write, session=session, query=query, candidates=mixed, where=where, whole=whole, marks=marks
+        write=write,
+        session=session,
+        query=query,
+        candidates=files.mixed,
+        where=where,
+        whole=files.whole,
+        marks=marks,
     )
     with spark_errors(f"deleting rows of {snapshot.identifier}"):
         return run.run()

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.arrow.write.data_file_writer import write_arrow_files
 from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.operations.writing.rows import RowsForArrow
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
 from cm_delta_dagster.protocol.statistics.file_forecast import Gathered
@@ -33,7 +33,7 @@ def write_frame(
         return write_files(rows, store=table.store, layout=layout, spec=spec)
 
 
-def write_arrow(table: WriteTarget, rows: ArrowRows, layout: TableLayout) -> WrittenFiles:
+def write_arrow(table: WriteTarget, rows: RowsForArrow, layout: TableLayout) -> WrittenFiles:
     """Write new rows to data files. Raises as :func:`~cm_delta_dagster.arrow.write.data_file_writer.write_arrow_files`."""
-    spec = write_spec(layout, WriteSpec(now_ms=table.services.now_ms()))
-    return write_arrow_files(rows, store=table.store, layout=layout, spec=spec)
+    spec = write_spec(layout, WriteSpec(now_ms=table.services.now_ms(), guard=rows.guard))
+    return write_arrow_files(rows.rows, store=table.store, layout=layout, spec=spec)

@@ -14,7 +14,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
-from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.delete_rows import delete_rows, delete_whole_files, matching_files
 from cm_delta_dagster.operations.writing.few_files import gathering_of_inserts
 from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached
 from cm_delta_dagster.operations.writing.rows import WriteRows
@@ -46,11 +46,16 @@ _MOST_PARTITIONS = 100
 """Up to this many replaced partitions, a concurrent change of another partition is no conflict."""
 
 
-def replace_where(write: WriteTransaction, frame: DataFrame, where: Predicate) -> ChangeCounts:
+def replace_where(write: WriteTransaction, rows: WriteRows, where: Predicate) -> ChangeCounts:
     """Replace the rows that satisfy ``where``; the caller commits. Files are rewritten, as delta-spark does."""
     write.transaction.read(where)
-    added = write.add_new_rows(frame, where)
-    counts = delete_rows(write, frame.sparkSession, where, marks=False)
+    files = matching_files(write.transaction.snapshot, where)
+    if rows.needs_no_spark and not files.mixed.num_rows:
+        write.add_new_rows(rows, where)
+        return delete_whole_files(write, files)
+    frame = rows.spark("files may hold rows that they replace and others")
+    added = write.add_new_rows(rows, where)
+    counts = delete_rows(write, frame.sparkSession, files, marks=False)
     _record_inserts(write, frame, added)
     return counts
 

@@ -1,19 +1,23 @@
 """The rows of a write: a DataFrame of Spark, or Arrow data, which is written without Spark where nothing needs it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
+from cm_delta_dagster.arrow.write.row_guard import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import needs_spark
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
 from cm_delta_dagster.spark.session.session import check_frame
+from cm_delta_dagster.spark.write.stored_values import guarded_source
 
 AnyRows: TypeAlias = DataFrame | ArrowData
 """Rows as a caller hands them over."""
@@ -26,19 +30,43 @@ def no_session() -> SparkSession | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guard:
+    """A condition that the rows must satisfy with the values that the table stores; ``schema`` is that of the table."""
+
+    where: Predicate
+    schema: StructType
+    partition_columns: Sequence[str]
+
+    def guarded(self, frame: DataFrame) -> DataFrame:
+        return guarded_source(frame, self.schema, self.where, partition_columns=self.partition_columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsForArrow:
+    """Rows that Arrow writes, and the condition that they must satisfy."""
+
+    rows: ArrowRows
+    guard: Predicate | None = None
+
+
 class WriteRows:
     """The rows of one write. A stream of Arrow is read once."""
 
     def __init__(self, rows: DataFrame | ArrowRows, session: SessionSource = no_session) -> None:
         self._rows = rows
         self._session = session
+        self._guard: _Guard | None = None
 
     @classmethod
-    def of(cls, value: "AnyRows | WriteRows", session: SessionSource = no_session) -> "WriteRows":
+    def of(
+        cls, value: "AnyRows | WriteRows", session: SessionSource = no_session, *, what: str | None = None
+    ) -> "WriteRows":
         """The rows of a caller.
 
         Args:
             session: for Arrow data that only Spark can write to the table.
+            what: the rows, for messages; None for their type.
 
         Raises:
             InvalidArgumentError: no rows, or a column that Arrow or Delta does not have.
@@ -46,7 +74,24 @@ class WriteRows:
         """
         if isinstance(value, WriteRows):
             return value
-        return cls(check_frame(value) if isinstance(value, DataFrame) else ArrowRows.of(value), session)
+        return cls(check_frame(value) if isinstance(value, DataFrame) else ArrowRows.of(value, what), session)
+
+    @property
+    def needs_no_spark(self) -> bool:
+        """Whether they are Arrow data, which nothing has handed over to Spark yet."""
+        return isinstance(self._rows, ArrowRows)
+
+    def check(self, where: Predicate, schema: StructType, *, partition_columns: Sequence[str]) -> None:
+        """Have the write fail for a row for which ``where`` is not true. Call it once.
+
+        Args:
+            schema: of the table after the write; ``where`` is evaluated over the values that the table will store.
+        """
+        guard = _Guard(where=where, schema=schema, partition_columns=partition_columns)
+        if isinstance(self._rows, DataFrame):
+            self._rows = guard.guarded(self._rows)
+        else:
+            self._guard = guard
 
     def fit(self, schema: StructType) -> None:
         """Give numbers of Python the types of the columns of the table. Call it before the other methods."""
@@ -63,11 +108,38 @@ class WriteRows:
         """The Spark session of the rows, or that runs or was configured; None if there is none."""
         return self._rows.sparkSession if isinstance(self._rows, DataFrame) else self._session()
 
-    def written_to(self, layout: TableLayout) -> DataFrame | ArrowRows:
-        """The rows for the engine that writes them to the table, which is ``layout`` after the write. Raises as :meth:`spark`."""
+    def written_to(self, layout: TableLayout, guard: Predicate | None = None) -> DataFrame | RowsForArrow:
+        """The rows for the engine that writes them to the table, which is ``layout`` after the write. Raises as :meth:`spark`.
+
+        Args:
+            guard: a condition that each row must satisfy. Rows for Spark are returned without it.
+        """
         rows = self._rows
-        reason = needs_spark(rows.schema, layout) if isinstance(rows, ArrowRows) else None
-        return rows if reason is None else self.spark(reason)
+        if isinstance(rows, DataFrame):
+            return rows
+        guards = [part for part in (guard, None if self._guard is None else self._guard.where) if part is not None]
+        both = conjunction(guards) if guards else None
+        reason = needs_spark(rows.schema, layout)
+        if reason is None and both is not None:
+            reason = guard_needs_spark(both, layout.schema)
+        return RowsForArrow(rows=rows, guard=both) if reason is None else self.spark(reason)
+
+    def needed_session(self, reason: str) -> SparkSession:
+        """The Spark session of the rows, or that runs or was configured.
+
+        Args:
+            reason: why Spark is needed, for a message.
+
+        Raises:
+            InvalidArgumentError: no Spark session runs or was configured.
+        """
+        session = self.session
+        if session is None:
+            raise InvalidArgumentError(
+                f"These rows need Spark, because {reason}, and no Spark session runs or was "
+                "configured. Nothing was written. Start a session before the write, or give the connection one."
+            )
+        return session
 
     def spark(self, reason: str) -> DataFrame:
         """The rows as a DataFrame, the same one at each call.
@@ -82,12 +154,7 @@ class WriteRows:
         rows = self._rows
         if isinstance(rows, DataFrame):
             return rows
-        session = self._session()
-        if session is None:
-            raise InvalidArgumentError(
-                f"These rows need Spark, because {reason}, and no Spark session runs or was "
-                "configured. Nothing was written. Start a session before the write, or give the connection one."
-            )
+        session = self.needed_session(reason)
         try:
             table = rows.reader().read_all().cast(to_arrow_schema(rows.schema))
         except (*UNCONVERTED, OSError, RuntimeError) as error:
@@ -96,5 +163,7 @@ class WriteRows:
                 "write again."
             ) from error
         frame = session.createDataFrame(table, to_spark(rows.schema))
+        if self._guard is not None:
+            frame = self._guard.guarded(frame)
         self._rows = frame
         return frame

@@ -11,7 +11,7 @@ from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table, one_of, partitioning_text
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
-from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
+from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition, slice_without_spark
 from cm_delta_dagster.operations.writing.merge import key_names
 from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
 from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
@@ -196,7 +196,7 @@ def overwrite(
         elif names:
             counts = replace_keys(write, rows.spark("keys select the rows that they replace"), names)
         elif predicate is not None:
-            counts = replace_where(write, rows.spark("a condition selects the rows that they replace"), predicate)
+            counts = replace_where(write, rows, predicate)
         else:
             return _replace_all(write, rows, options)
         return _commit_replaced(write, counts)
@@ -204,8 +204,10 @@ def overwrite(
 
 def _slice(where: Condition, rows: WriteRows, snapshot: Snapshot, *, now_ms: int) -> Predicate | None:
     """The condition of the slice; None if it is the whole table."""
-    session = rows.spark("a condition selects the rows that they replace").sparkSession
-    predicate = slice_condition(where, snapshot, session=session, now_ms=now_ms)
+    predicate = slice_without_spark(where, snapshot, now_ms=now_ms) if rows.needs_no_spark else None
+    if predicate is None:
+        session = rows.spark("only Spark evaluates the condition of the rows that they replace").sparkSession
+        predicate = slice_condition(where, snapshot, session=session, now_ms=now_ms)
     return None if isinstance(predicate, AlwaysTrue) else predicate
 
 

@@ -15,7 +15,6 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.client.commits.context import (
     NO_PROPERTIES,
     CommitProperties,
@@ -32,7 +31,7 @@ from cm_delta_dagster.errors import (
     needs_no_files,
 )
 from cm_delta_dagster.operations.writing.file_writes import DEFAULT_SPEC, write_arrow, write_frame
-from cm_delta_dagster.operations.writing.rows import WriteRows
+from cm_delta_dagster.operations.writing.rows import RowsForArrow, WriteRows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTransaction
@@ -241,8 +240,8 @@ class WriteTransaction:
         """
         if isinstance(frame, WriteRows):
             layout = self.layout
-            rows = frame.written_to(layout) if guard is None else frame.spark("each is checked by a condition")
-            if isinstance(rows, ArrowRows):
+            rows = frame.written_to(layout, guard)
+            if isinstance(rows, RowsForArrow):
                 self.written.append(write_arrow(self.table, rows, layout))
                 return self.written[-1]
             frame = rows

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -43,7 +44,7 @@ from cm_delta_dagster.orchestration.assets.inputs import (
 from cm_delta_dagster.orchestration.assets.mapped_inputs import is_mapped
 from cm_delta_dagster.orchestration.assets.output import OutputWrite, write_output
 from cm_delta_dagster.orchestration.assets.output_events import WrittenOutput, observe_instead, partitions_of, report
-from cm_delta_dagster.orchestration.assets.output_rows import spark_frame
+from cm_delta_dagster.orchestration.assets.output_rows import output_rows
 from cm_delta_dagster.orchestration.assets.run_writes import RunWrites
 from cm_delta_dagster.orchestration.metadata import metadata as facts
 from cm_delta_dagster.orchestration.metadata.frame_types import DtypeBackend, FrameType
@@ -84,11 +85,13 @@ _FIELD_HINTS: Mapping[str, str] = {
 
 
 class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
-    """Writes PySpark DataFrames to catalog-managed Delta tables and reads them.
+    """Writes the DataFrames that assets return to catalog-managed Delta tables, and reads inputs from them.
 
     Args:
-        catalog: the catalog; ``spark``: anything with a ``spark_session``, e.g. ``SparkResource`` or
-            ``LazyPySparkResource``.
+        catalog: the catalog.
+        spark: anything with a ``spark_session``, e.g. ``SparkResource`` or ``LazyPySparkResource``. It is needed for inputs and
+            outputs of PySpark, and for what only Spark can do with rows of Arrow, polars, pandas and DuckDB; without it the
+            session is used that runs in the process.
         default_catalog: first part of a table's name, if the asset's metadata does not set it.
         default_schema: second part, for assets whose key has a single part.
         report_reads: whether a read becomes an observation of the upstream asset; an input can switch it off for itself.
@@ -99,7 +102,10 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     """
 
     catalog: dg.ResourceDependency[CatalogResource]
-    spark: dg.ResourceDependency[Any]
+    spark: dg.ResourceDependency[Any] = Field(
+        default=None,  # type: ignore[arg-type]  # Dagster accepts None here, and its type does not say so.
+        description="Resource with the Spark session for rows that need Spark, which is started on first use.",
+    )
     default_catalog: str = Field(default="main", description="Catalog of tables whose asset does not name one.")
     default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
     report_reads: bool = Field(default=True, description="Whether a read becomes an observation of the upstream asset.")
@@ -162,20 +168,14 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             self._report_none(context, write)
             return None
         partitions, started = partitions_of(context), time.monotonic()
-        frame = spark_frame(obj, name=write.origin.name, session=self._session)
-        if frame is not obj:
-            context.log.info(
-                "The %s that %s returned is written by Spark, which gets it through Arrow.",
-                type(obj).__name__,
-                context.name,
-            )
+        rows = output_rows(obj, name=write.origin.name, session=self._available_session)
         return WrittenOutput(
             context=context,
             write=write,
-            written=write_output(self._writing_client, frame=frame, write=write, together=together),
+            written=write_output(self._writing_client, rows=rows, write=write, together=together),
             partitions=partitions,
             seconds=time.monotonic() - started,
-            lineage=column_lineage(write.origin.step_context, frame) if not write.contract.merge_clauses else {},
+            lineage=column_lineage(write.origin.step_context, obj) if not write.contract.merge_clauses else {},
         )
 
     def load_input(self, context: dg.InputContext) -> Any:
@@ -267,10 +267,21 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
 
     @property
     def _writing_client(self) -> DeltaClient:
-        return compacting_client(self.catalog.client, self._session)
+        return compacting_client(self.catalog.client, self._available_session)
 
     def _session(self) -> Any:
-        return session_of(self.spark, user="Delta IO manager")
+        """The Spark session for an input of Spark's type."""
+        session = self._available_session()
+        if session is None:
+            raise InvalidArgumentError(
+                "The input is a DataFrame of Spark, no Spark session runs, and the Delta IO manager has no resource of one. Set "
+                "spark=SparkResource(), or annotate the input with another type, e.g. pyarrow.Table."
+            )
+        return session
+
+    def _available_session(self) -> SparkSession | None:
+        """The session of the resource, which may start it, or else the one that runs."""
+        return running_session() if self.spark is None else session_of(self.spark, user="Delta IO manager")
 
     @property
     def _names(self) -> NamingDefaults:

@@ -4,12 +4,12 @@ Invalid contracts, keys and schemas are refused before a data file is written. A
 handled by the commit; the function of the asset does not run again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitProperties, Progress
@@ -20,7 +20,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     TableAlreadyExistsError,
 )
-from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.any_row import has_rows
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.tables.write_attempts import create_if_missing,
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.operations.writing.write import WriteResult, append, check_partitions, overwrite
 from cm_delta_dagster.operations.writing.write_result import already_committed, is_already_committed
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
@@ -43,8 +44,8 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_o
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.expressions.schema import from_spark
-from cm_delta_dagster.spark.write.stored_values import guarded_source
+
+_MERGED = "a merge compares them with the rows of the table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +86,9 @@ class Written:
 
 
 def write_output(
-    client: DeltaClient, *, frame: DataFrame, write: OutputWrite, together: DeferredWrites | None = None
+    client: DeltaClient, *, rows: WriteRows, write: OutputWrite, together: DeferredWrites | None = None
 ) -> Written:
-    """Write ``frame`` as one commit, creating the table if it does not exist.
+    """Write ``rows`` as one commit, creating the table if it does not exist.
 
     Args:
         together: the transaction over several tables that commits the write later. The result is then STAGED, unless an earlier
@@ -101,25 +102,25 @@ def write_output(
         InvalidDataError: a row violates a constraint of the table or of the contract.
         CommitConflictError: another writer changed what this write depends on.
     """
-    output_schema = from_spark(frame.schema)
+    output_schema = rows.schema
     identifier = write.contract.identifier
     if together is not None:
         context = write.origin.commit_context()
         table = create_if_missing(
-            client, identifier=identifier, design=lambda: _design(output_schema, write, frame), context=context
+            client, identifier=identifier, design=lambda: _design(output_schema, write, rows), context=context
         )
-        result, part, altered = _write(together.table(identifier), frame, output_schema, write)
+        result, part, altered = _write(together.table(identifier), rows, output_schema, write)
     else:
         for attempt in write_attempts(client, identifier=identifier):
-            design = _design(output_schema, write, frame) if attempt.creates else None
+            design = _design(output_schema, write, rows) if attempt.creates else None
             with attempt.target(design) as target:
-                result, part, altered = _write(target, frame, output_schema, write)
+                result, part, altered = _write(target, rows, output_schema, write)
         table = attempt.table
     return Written(table=table, result=result, part=part, altered=altered)
 
 
 def _write(
-    table: WriteTarget, frame: DataFrame, output_schema: StructType, write: OutputWrite
+    table: WriteTarget, rows: WriteRows, output_schema: StructType, write: OutputWrite
 ) -> tuple[WriteResult, PartitionSlice | None, tuple[int, ...]]:
     """Bring the table in line with the contract, and write. Returns the result, the slice, and the versions of the first."""
     snapshot = table.snapshot()
@@ -135,15 +136,15 @@ def _write(
     altered: tuple[int, ...] = ()
 
     def refuse_lost_rows(replaced: Snapshot) -> None:
-        _refuse_lost_rows(table, replaced, write, part, frame)
+        _refuse_lost_rows(table, replaced, write, part, rows)
 
     if not is_already_committed(snapshot, identity):
         if write.contract.schema_mode is not SchemaMode.OVERWRITE:
             check_partitions(snapshot, write.contract.partition_by)  # A merge checks none.
         refuse_lost_rows(snapshot)
         if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
-            _refuse_existing_rows(table, snapshot, part, frame)
-        altered = _brought_in_line(table, frame, write.contract, context)
+            _refuse_existing_rows(table, snapshot, part, rows)
+        altered = _brought_in_line(table, rows, write.contract, context)
     options = CommitOptions(
         idempotency=identity,
         context=context,
@@ -152,12 +153,12 @@ def _write(
         check_replaced=refuse_lost_rows,
     )
     if part is not None and not _checks_slice(write.contract):
-        frame = guarded_source(frame, schema, part.where, partition_columns=snapshot.partition_columns)
-    return _dispatch(table, frame, write.contract, part, options), part, altered
+        rows.check(part.where, schema, partition_columns=snapshot.partition_columns)
+    return _dispatch(table, rows, write.contract, part, options), part, altered
 
 
 def _refuse_lost_rows(
-    table: WriteTarget, snapshot: Snapshot, write: OutputWrite, part: PartitionSlice | None, frame: DataFrame
+    table: WriteTarget, snapshot: Snapshot, write: OutputWrite, part: PartitionSlice | None, rows: WriteRows
 ) -> None:
     """Refuse a write that replaces rows of another output of the run."""
     stored = table.table if isinstance(table, DeferredTable) else table
@@ -170,12 +171,20 @@ def _refuse_lost_rows(
         others = others_changed(write.contract.merge_clauses, snapshot.schema)
         replaced = others if replaced is None else conjunction((replaced, others))
     write.run_writes.refuse_lost_rows(
-        stored, snapshot, origin=write.origin, replaced=replaced, spark=frame.sparkSession
+        stored, snapshot, origin=write.origin, replaced=replaced, session=_session_for_conditions(rows)
     )
 
 
+def _session_for_conditions(rows: WriteRows) -> Callable[[], SparkSession]:
+    return lambda: rows.needed_session("only Spark evaluates the condition of the rows that the output replaces")
+
+
+def _session_for_declarations(rows: WriteRows) -> Callable[[], SparkSession]:
+    return lambda: rows.needed_session("Spark checks the expressions that the asset declares for its table")
+
+
 def _brought_in_line(
-    table: WriteTarget, frame: DataFrame, contract: WriteContract, context: CommitProperties
+    table: WriteTarget, rows: WriteRows, contract: WriteContract, context: CommitProperties
 ) -> tuple[int, ...]:
     """Alter a table that exists as its owner declares; the versions of the commits."""
     if isinstance(table, DeferredTable):
@@ -188,13 +197,13 @@ def _brought_in_line(
     if contract.schema_mode is SchemaMode.STRICT:
         known = dict(contract.declaration.defaults)
     declaration = replace(contract.declaration, defaults=known)
-    return apply_declaration(table, declaration, spark=lambda: frame.sparkSession, context=context).versions
+    return apply_declaration(table, declaration, spark=_session_for_declarations(rows), context=context).versions
 
 
-def _design(output_schema: StructType, write: OutputWrite, frame: DataFrame) -> TableDesign:
+def _design(output_schema: StructType, write: OutputWrite, rows: WriteRows) -> TableDesign:
     """The design of the table if this output creates it."""
     contract, declaration = write.contract, write.contract.declaration
-    schema = declared_schema(first_schema(output_schema), declaration, spark=lambda: frame.sparkSession)
+    schema = declared_schema(first_schema(output_schema), declaration, spark=_session_for_declarations(rows))
     write.slice_for(schema)  # Refuses invalid keys before the catalog reserves a location.
     columns: Sequence[str] = ()
     if contract.partition_by is not None:
@@ -228,18 +237,18 @@ def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: W
 
 def _dispatch(
     table: WriteTarget,
-    frame: DataFrame,
+    rows: WriteRows,
     contract: WriteContract,
     part: PartitionSlice | None,
     options: CommitOptions,
 ) -> WriteResult:
-    """Write ``frame`` with the operation that belongs to the mode of ``contract``, limited to ``part``."""
+    """Write ``rows`` with the operation that belongs to the mode of ``contract``, limited to ``part``."""
     where = None if part is None else part.where
     match contract.mode:
         case WriteMode.APPEND | WriteMode.ERROR_IF_EXISTS:
             return append(
                 table,
-                frame=frame,
+                frame=rows,
                 schema_mode=contract.schema_mode,
                 options=options,
             )
@@ -247,7 +256,7 @@ def _dispatch(
             by_condition = contract.mode is WriteMode.REPLACE_WHERE
             return overwrite(
                 table,
-                frame=frame,
+                frame=rows,
                 where=_rows_to_replace(table, contract, where) if by_condition else where,
                 schema_mode=contract.schema_mode,
                 partition_by=contract.partition_by if contract.schema_mode is SchemaMode.OVERWRITE else None,
@@ -256,7 +265,7 @@ def _dispatch(
         case WriteMode.MERGE if contract.merge_clauses:
             change = merge_change(
                 contract.merge_clauses,
-                frame=frame,
+                frame=rows.spark(_MERGED),
                 on=contract.on,
                 where=where,
                 evolves=contract.schema_mode is SchemaMode.MERGE,
@@ -265,7 +274,7 @@ def _dispatch(
         case WriteMode.MERGE:
             return merge(
                 table,
-                frame=frame,
+                frame=rows.spark(_MERGED),
                 keys=tuple(contract.on),
                 mode=contract.merge_mode,
                 where=where,
@@ -287,9 +296,7 @@ def _checks_slice(contract: WriteContract) -> bool:
     )
 
 
-def _refuse_existing_rows(
-    table: WriteTarget, snapshot: Snapshot, part: PartitionSlice | None, frame: DataFrame
-) -> None:
+def _refuse_existing_rows(table: WriteTarget, snapshot: Snapshot, part: PartitionSlice | None, rows: WriteRows) -> None:
     if not snapshot.num_files:
         return
     if part is None:
@@ -298,16 +305,13 @@ def _refuse_existing_rows(
             "another mode, or drop the table."
         )
     files = snapshot.matching_files(part.where)
-    has_rows = files.num_rows > 0
-    if has_rows and not partition_only(part.where, snapshot.partition_columns):
-        rows = read(
-            SnapshotScan(
-                snapshot=snapshot, store=table.store, columns=sorted(columns_of(part.where)), where=part.where
-            ),
-            spark=frame.sparkSession,
+    is_taken = files.num_rows > 0
+    if is_taken and not partition_only(part.where, snapshot.partition_columns):
+        scan = SnapshotScan(
+            snapshot=snapshot, store=table.store, columns=sorted(columns_of(part.where)), where=part.where
         )
-        has_rows = not rows.isEmpty()
-    if has_rows:
+        is_taken = has_rows(scan, _session_for_conditions(rows))
+    if is_taken:
         raise TableAlreadyExistsError(
             f"{table.identifier} already has rows of the partition {', '.join(part.keys[:5])}, and the mode of the "
             "write is error_if_exists. Nothing was written. Choose another mode, or delete those rows."

@@ -4,7 +4,7 @@ The commits of a run have a ``txn`` action for each output, see ``runs``. So the
 written to it in this run, also those of other processes, of earlier attempts, and of a failed run that this run continues.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
-from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.any_row import has_rows
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.orchestration.runs.runs import APP_PREFIX, WriteOrigin, numbers_of_run
 from cm_delta_dagster.protocol.actions import commit_json
@@ -108,13 +108,20 @@ class RunWrites:
                 yield known
 
     def refuse_lost_rows(
-        self, table: Table, snapshot: Snapshot, *, origin: WriteOrigin, replaced: Predicate | None, spark: SparkSession
+        self,
+        table: Table,
+        snapshot: Snapshot,
+        *,
+        origin: WriteOrigin,
+        replaced: Predicate | None,
+        session: Callable[[], SparkSession],
     ) -> None:
         """Refuse an overwrite that replaces rows of another output of the run, or the rows that another one has replaced.
 
         Args:
             snapshot: the version that the overwrite builds on.
             replaced: the rows that the overwrite replaces; None for all.
+            session: returns the Spark session; called only if it is needed to look for rows.
 
         Raises:
             InvalidArgumentError: with the names of both outputs.
@@ -130,12 +137,12 @@ class RunWrites:
         commits_by_mark, condition = self.find(table, others), AlwaysTrue() if replaced is None else replaced
         for mark in sorted(others):
             commit = commits_by_mark.get(mark)
-            if commit is None or _loses_rows(commit, snapshot, condition, store=table.store, spark=spark):
+            if commit is None or _loses_rows(commit, snapshot, condition, store=table.store, session=session):
                 raise _replaces(origin, mark[0].removeprefix(APP_PREFIX), snapshot, commit)
 
 
 def _loses_rows(
-    commit: OutputCommit, snapshot: Snapshot, condition: Predicate, *, store: Store, spark: SparkSession
+    commit: OutputCommit, snapshot: Snapshot, condition: Predicate, *, store: Store, session: Callable[[], SparkSession]
 ) -> bool:
     """Whether an overwrite of the rows of ``condition`` replaces rows of ``commit``, or just the rows that it replaced."""
     both = condition
@@ -152,7 +159,7 @@ def _loses_rows(
         return bool(rows.num_files)
     if not rows.matching_files(both).num_rows:
         return False
-    return not read(SnapshotScan(snapshot=rows, store=store, where=both), spark=spark).isEmpty()
+    return has_rows(SnapshotScan(snapshot=rows, store=store, where=both), session)
 
 
 def _replaces(origin: WriteOrigin, other: str, snapshot: Snapshot, commit: OutputCommit | None) -> InvalidArgumentError:

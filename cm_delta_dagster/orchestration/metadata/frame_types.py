@@ -1,6 +1,6 @@
 """The types of inputs and outputs: which annotation stands for which, and how rows become one of them.
 
-pandas and polars are recognized by name, so that neither is imported unless an asset uses it.
+pandas, polars and DuckDB are recognized by name, so that none is imported unless an asset uses it.
 """
 
 import typing
@@ -24,6 +24,7 @@ class FrameType(StrEnum):
     PANDAS = "pandas.DataFrame"
     POLARS = "polars.DataFrame"
     POLARS_LAZY = "polars.LazyFrame"
+    DUCKDB = "duckdb.DuckDBPyRelation"
 
 
 class DtypeBackend(StrEnum):
@@ -42,6 +43,8 @@ _BY_NAME = {
     ("pandas", "DataFrame"): FrameType.PANDAS,
     ("polars", "DataFrame"): FrameType.POLARS,
     ("polars", "LazyFrame"): FrameType.POLARS_LAZY,
+    ("duckdb", "DuckDBPyRelation"): FrameType.DUCKDB,
+    ("_duckdb", "DuckDBPyRelation"): FrameType.DUCKDB,
 }
 
 
@@ -84,6 +87,8 @@ def from_batches(batches: pa.RecordBatchReader, kind: FrameType, *, dtype_backen
             return batches.read_all()
         case FrameType.PANDAS:
             return _to_pandas(batches.read_all(), dtype_backend or DtypeBackend.PYARROW)
+        case FrameType.DUCKDB:
+            return import_engine("duckdb").from_arrow(batches.read_all())
     frame = import_engine("polars").from_arrow(batches.read_all())
     return frame.lazy() if kind is FrameType.POLARS_LAZY else frame
 

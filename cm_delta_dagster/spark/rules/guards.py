@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, short_sql
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of
 from cm_delta_dagster.protocol.schema.types import (
     VOID,
     ArrayType,
@@ -21,6 +21,7 @@ from cm_delta_dagster.protocol.schema.types import (
     PrimitiveType,
     StructType,
 )
+from cm_delta_dagster.protocol.statistics.data_file_writes import guard_message
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.rules.char_lengths import length_rules
@@ -63,11 +64,7 @@ def _carried(rules: Sequence[RowRule], schema: StructType) -> dict[str, Column]:
 def _guard_rule(schema: StructType, guard: Predicate) -> RowRule:
     named = sorted({column_path(column)[0].lower() for column in columns_of(guard)})
     shown = [(item.name,) for item in schema.fields if item.name.lower() in named]
-    text = (
-        f"A row lies outside of the condition {short_sql(guard)} that this write declared; nothing was committed. "
-        "Write only rows that satisfy it, or widen the condition. The row has "
-    )
-    return RowRule(~holds(guard, schema), row_message(Violation.OUTSIDE, text, shown, schema))
+    return RowRule(~holds(guard, schema), row_message(Violation.OUTSIDE, guard_message(guard), shown, schema))
 
 
 def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[RowRule]:
