@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.reading.read import read
@@ -34,6 +34,7 @@ class World:
     instance: dg.DagsterInstance
     client: DeltaClient
     catalog: CatalogResource
+    returns_arrow: bool = False
     resources: dict[str, Any] = field(default_factory=dict)
 
     def materialize(self, *assets: Any, raises: bool = True, **arguments: Any) -> dg.ExecuteInProcessResult:
@@ -41,8 +42,10 @@ class World:
             list(assets), instance=self.instance, resources=self.resources, raise_on_error=raises, **arguments
         )
 
-    def frame(self, rows: list[tuple[Any, ...]], columns: str) -> DataFrame:
-        return self.spark.createDataFrame(rows, columns).coalesce(1)
+    def frame(self, rows: list[tuple[Any, ...]], columns: str) -> Any:
+        """Rows for an output: a DataFrame of Spark, or a table of Arrow in tests that run with both."""
+        frame = self.spark.createDataFrame(rows, columns).coalesce(1)
+        return frame.toArrow() if self.returns_arrow else frame
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         found = read(open_scan(self.client.table(table)), spark=self.spark).collect()
@@ -71,13 +74,38 @@ def catalog(tmp_path: Path) -> Iterator[CatalogResource]:
     resource.close()
 
 
+_OF_BOTH_ENGINES = (
+    "test_declarations",
+    "test_partition_facts",
+    "test_partitioned_outputs",
+    "test_shared_tables",
+    "assets.test_commit_together",
+    "assets.test_io_manager",
+)
+"""Modules whose assets return :meth:`World.frame`: they run with outputs of Spark, and with outputs of Arrow."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames and metafunc.module.__name__.endswith(_OF_BOTH_ENGINES):
+        metafunc.parametrize("world", ["spark", pytest.param("arrow", marks=pytest.mark.slow)], indirect=True)
+
+
 @pytest.fixture
-def world(spark: SparkSession, instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[World]:
+def world(
+    spark: SparkSession, instance: dg.DagsterInstance, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[World]:
     catalog = CatalogResource(url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
     resources = {
         "catalog": catalog,
         "spark": RunningSpark(),
         "io_manager": CatalogManagedDeltaIOManager(catalog=catalog, spark=RunningSpark()),
     }
-    yield World(spark=spark, instance=instance, client=catalog.client, catalog=catalog, resources=resources)
+    yield World(
+        spark=spark,
+        instance=instance,
+        client=catalog.client,
+        catalog=catalog,
+        returns_arrow=getattr(request, "param", "spark") == "arrow",
+        resources=resources,
+    )
     catalog.close()

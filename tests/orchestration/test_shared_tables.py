@@ -26,8 +26,8 @@ COLUMNS = "file string, n int"
 def dynamic_job(world: World, consumer: dg.OpDefinition, **metadata: Any) -> dg.JobDefinition:
     """An op with an output for each of three files, and a step for each of them."""
 
-    @dg.op(out=dg.DynamicOut(DataFrame, metadata={**SHARED, **metadata}))
-    def split() -> Iterator[dg.DynamicOutput[DataFrame]]:
+    @dg.op(out=dg.DynamicOut(Any, metadata={**SHARED, **metadata}))
+    def split() -> Iterator[dg.DynamicOutput[Any]]:
         for number, name in enumerate("abc"):
             yield dg.DynamicOutput(world.frame([(name, number)], COLUMNS), mapping_key=name)
 

@@ -5,19 +5,16 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import CmDeltaError
 from tests.orchestration.conftest import World
 
 
-def asset(
-    name: str, function: Callable[[dg.AssetExecutionContext], DataFrame], **arguments: Any
-) -> dg.AssetsDefinition:
+def asset(name: str, function: Callable[[dg.AssetExecutionContext], Any], **arguments: Any) -> dg.AssetsDefinition:
     """An asset whose rows come from ``function(context)``."""
 
     @dg.asset(name=name, **arguments)
-    def made(context: dg.AssetExecutionContext) -> DataFrame:
+    def made(context: dg.AssetExecutionContext) -> Any:
         return function(context)
 
     return made

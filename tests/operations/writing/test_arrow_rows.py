@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.arrow.write import data_file_writer
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, SchemaMismatchError
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    InvalidArgumentError,
+    InvalidDataError,
+    PartitionMismatchError,
+    SchemaMismatchError,
+)
 from cm_delta_dagster.operations.writing.rows import WriteRows
+from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.storage.local_store import local_path
 from tests.support.arrow_cases import CASES, KEYED, KEYED_COLUMNS, RowCase
@@ -323,3 +330,67 @@ def test_columns_of_the_table_take_the_case_of_the_table(lake: Connection) -> No
     table = lake.create_table("main.test.t", KEYED_COLUMNS)
     table.append(pa.table({"ID": [1], "Q": pa.array([2], pa.int32())}))
     assert table.to_arrow().to_pylist() == [{"id": 1, "p": None, "q": 2}]
+
+
+SLICES: Mapping[str, str | Predicate] = {
+    "a partition": "p = 'a'",
+    "a range of partitions": "q BETWEEN 1 AND 5",
+    "two columns": "p = 'a' AND q = 1",
+    "NULL": "p IS NULL",
+    "a value": Comparison("p", ComparisonOperator.EQ, "a"),
+    "no file": "p = 'absent'",
+}
+
+
+@pytest.mark.parametrize("case", SLICES)
+@pytest.mark.usefixtures("no_spark")
+def test_a_slice_of_whole_files_is_replaced_without_spark(lake: Connection, spark: SparkSession, case: str) -> None:
+    """Both engines end in the same rows, files and operation; rows outside are refused by both with the same text."""
+    ends = []
+    for engine in ("arrow", "spark"):
+        table = lake.create_table(f"main.test.{engine}", KEYED_COLUMNS, partition_by=["p", "q"])
+        table.append(KEYED)
+        inside = table.to_arrow(where=SLICES[case]).slice(0, 1)
+        rows = inside if inside.num_rows else KEYED.schema.empty_table()
+        result = table.overwrite(rows if engine == "arrow" else spark.createDataFrame(rows), where=SLICES[case])
+        with pytest.raises(PartitionMismatchError) as caught:
+            outside = pa.table({"id": [9], "p": ["other"], "q": pa.array([77], pa.int32())})
+            table.overwrite(outside if engine == "arrow" else spark.createDataFrame(outside), where=SLICES[case])
+        ends.append((sorted_rows(table.to_arrow()), result.metrics, str(caught.value).replace(engine, "engine")))
+    assert _without_bytes(ends[0]) == _without_bytes(ends[1])
+
+
+def _without_bytes(end: tuple[list[str], Mapping[str, str], str]) -> tuple[list[str], Mapping[str, str], str]:
+    """The footers of the engines differ in size."""
+    rows, metrics, message = end
+    return rows, {name: value for name, value in metrics.items() if not name.endswith("Bytes")}, message
+
+
+def test_a_slice_of_parts_of_files_is_replaced_by_spark(lake: Connection) -> None:
+    table = lake.create_table_as("main.test.t", [{"id": 1}, {"id": 2}])
+    table.overwrite(pa.table({"id": [2, 2]}), where="id = 2")
+    assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 2]
+    with pytest.raises(PartitionMismatchError):
+        table.overwrite(pa.table({"id": [3]}), where="id = 2")
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("id = 2", "files may hold rows that they replace and others"),
+        ("sqrt(id) > 1", "only Spark evaluates the condition"),
+        ("at > '2026-01-01'", "only Spark evaluates the condition"),
+    ],
+)
+def test_a_slice_that_needs_spark_is_refused_without_a_session(
+    lake: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, reason: str
+) -> None:
+    table = lake.create_table("main.test.t", "id bigint, at timestamp")
+    table.append(pa.table({"id": [1, 2]}))
+    monkeypatch.setattr("cm_delta_dagster.api.session.running_session", lambda: None)
+    with (
+        connect(f"sqlite:///{tmp_path}/catalog.db") as without_spark,
+        pytest.raises(InvalidArgumentError, match=f"need Spark, because {reason}.*no Spark session runs"),
+    ):
+        without_spark.table("main.test.t").overwrite(pa.table({"id": [2]}), where=where)
+    assert table.snapshot().version == 1

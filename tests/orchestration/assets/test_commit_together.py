@@ -31,7 +31,7 @@ def both(
     @dg.multi_asset(
         outs={"orders": dg.AssetOut(metadata=metadata), "totals": dg.AssetOut(metadata=metadata)},
     )
-    def load(context: dg.AssetExecutionContext) -> Iterator[dg.Output[DataFrame]]:
+    def load(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
         yield dg.Output(world.frame([(1, 10.0), (2, 5.0)], "id int, amount double"), "orders")
         if before_last is not None:
             before_last(context)
@@ -103,7 +103,7 @@ def test_a_write_that_fails_discards_the_outputs_before_it(world: World) -> None
     files = data_files(world)
 
     @dg.multi_asset(outs={"orders": dg.AssetOut(metadata=TOGETHER), "totals": dg.AssetOut(metadata=TOGETHER)})
-    def load() -> Iterator[dg.Output[DataFrame]]:
+    def load() -> Iterator[dg.Output[Any]]:
         yield dg.Output(world.frame([(3, 1.0)], "id int, amount double"), "orders")
         yield dg.Output(world.frame([("x",)], "another string"), "totals")
 
@@ -148,7 +148,7 @@ def test_a_step_that_fails_after_the_commit_does_not_commit_again(world: World) 
         outs={"orders": dg.AssetOut(metadata=TOGETHER), "totals": dg.AssetOut(metadata=TOGETHER)},
         retry_policy=dg.RetryPolicy(max_retries=1),
     )
-    def load() -> Iterator[dg.Output[DataFrame]]:
+    def load() -> Iterator[dg.Output[Any]]:
         yield dg.Output(world.frame([(1, 10.0)], "id int, amount double"), "orders")
         yield dg.Output(world.frame([(15.0,)], "amount double"), "totals")
         attempts.append(1)
@@ -163,7 +163,7 @@ def test_a_step_that_fails_after_the_commit_does_not_commit_again(world: World) 
 
 def test_none_as_an_output_lets_the_others_be_committed(world: World) -> None:
     @dg.multi_asset(outs={"orders": dg.AssetOut(metadata=TOGETHER), "totals": dg.AssetOut(metadata=TOGETHER)})
-    def load() -> tuple[DataFrame | None, DataFrame | None]:
+    def load() -> tuple[object | None, object | None]:
         return world.frame([(1, 10.0)], "id int, amount double"), None
 
     world.materialize(load)
@@ -179,7 +179,7 @@ def test_partitions_of_several_outputs_are_committed_together(world: World) -> N
     @dg.multi_asset(
         outs={"orders": dg.AssetOut(metadata=metadata), "totals": dg.AssetOut(metadata=metadata)}, partitions_def=days
     )
-    def load(context: dg.AssetExecutionContext) -> Iterator[dg.Output[DataFrame]]:
+    def load(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
         day = context.partition_key
         yield dg.Output(world.frame([(1, day)], "id int, day string"), "orders")
         yield dg.Output(world.frame([(2, day)], "id int, day string"), "totals")
@@ -193,7 +193,7 @@ def test_partitions_of_several_outputs_are_committed_together(world: World) -> N
 
 def test_a_changed_input_makes_outputs_committed_together_stale(world: World) -> None:
     @dg.asset
-    def source() -> DataFrame:
+    def source() -> Any:
         return world.frame([(1,)], "id int")
 
     @dg.multi_asset(
@@ -202,7 +202,7 @@ def test_a_changed_input_makes_outputs_committed_together_stale(world: World) ->
             "totals": dg.AssetOut(metadata=TOGETHER, automation_condition=AutomationCondition.eager()),
         }
     )
-    def load(source: DataFrame) -> Iterator[dg.Output[DataFrame]]:
+    def load(source: DataFrame) -> Iterator[dg.Output[Any]]:
         yield dg.Output(source, "orders")
         yield dg.Output(source, "totals")
 
@@ -239,7 +239,7 @@ def test_outputs_that_cannot_be_committed_together_are_refused(
     }
 
     @dg.multi_asset(outs=made)
-    def load() -> Iterator[dg.Output[DataFrame]]:
+    def load() -> Iterator[dg.Output[Any]]:
         yield dg.Output(world.frame([(1, 10.0)], "id int, amount double"), "orders")
         yield dg.Output(world.frame([(15.0,)], "amount double"), "totals")
 
