@@ -122,5 +122,36 @@ CASES: Sequence[RowCase] = (
         rows=KEYED,
         properties={"delta.dataSkippingNumIndexedCols": "1", "delta.parquet.compression.codec": "gzip"},
     ),
+    RowCase(
+        name="constraints",
+        columns="id long NOT NULL, a int, s string, p string",
+        rows=_rows(id=pa.array([1, 2], pa.int64()), a=pa.array([5, 6], pa.int32()), s=pa.array(["x", "y"]), p=pa.array(["q", "r"])),
+        partition_by=("p",),
+        properties={
+            "delta.constraints.positive": "id > 0 AND a IS NOT NULL",
+            "delta.constraints.listed": "s IN ('x', 'y') OR a < 3",
+            "delta.constraints.parted": "p <> 'z'",
+        },
+    ),
+    RowCase(
+        name="lengths",
+        columns="id long, c char(4), v varchar(3), p char(2)",
+        rows=_rows(
+            id=pa.array(range(5), pa.int64()),
+            c=pa.array(["a", "ab  ", "abcd", "", None]),
+            v=pa.array(["abc", "a  ", "ää", "", None]),
+            p=pa.array(["a", "ab", "", " ", None]),
+        ),
+        partition_by=("p",),
+    ),
+    RowCase(
+        name="required-parts",
+        columns="id long, s struct<x:int NOT NULL,y:string>, a array<int>",
+        rows=_rows(
+            id=pa.array([1, 2], pa.int64()),
+            s=pa.array([{"x": 1, "y": None}, {"x": 2, "y": "b"}], pa.struct([("x", pa.int32()), ("y", pa.string())])),
+            a=pa.array([[1, None], None], pa.list_(pa.int32())),
+        ),
+    ),
     RowCase(name="a-void-column", columns="id long, nothing void", rows=_rows(id=pa.array([1, 2], pa.int64()))),
 )  # fmt: skip

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowRows
-from cm_delta_dagster.arrow.write.row_guard import RowGuard
+from cm_delta_dagster.arrow.write.missing_values import MissingValues
+from cm_delta_dagster.arrow.write.row_rules import BatchRule, row_rules
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
 from cm_delta_dagster.errors import CmDeltaError, InvalidDataError
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -59,7 +60,7 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
     Args:
         rows: their columns fit the schema; see :func:`~cm_delta_dagster.arrow.write.stored_columns.needs_spark`.
         layout: of the table after schema evolution.
-        spec: Arrow can evaluate its condition; see :func:`~cm_delta_dagster.arrow.write.row_guard.guard_needs_spark`.
+        spec: Arrow can evaluate its condition; see :func:`~cm_delta_dagster.arrow.write.row_rules.guard_needs_spark`.
 
     Raises:
         PartitionMismatchError: a row lies outside of the condition of ``spec``; all files are deleted.
@@ -72,7 +73,15 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
     columns = stored_columns(rows.source.schema, layout)
     name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{spec.root}{name}"
-    files = _Files(store=store, directory=directory, name=spec.root + name, layout=layout, spec=spec, columns=columns)
+    files = _Files(
+        store=store,
+        directory=directory,
+        name=spec.root + name,
+        layout=layout,
+        spec=spec,
+        columns=columns,
+        missing=MissingValues.of(layout.schema, rows.source.schema.names, now_ms=spec.now_ms),
+    )
     try:
         for batch in _batches(rows.reader()):
             files.add(batch)
@@ -127,6 +136,7 @@ class _Files:
     Attributes:
         name: of ``directory``, below the table.
         columns: of the table, in the order of its schema.
+        missing: values of the columns that the rows lack.
     """
 
     store: Store
@@ -135,6 +145,7 @@ class _Files:
     layout: TableLayout
     spec: WriteSpec
     columns: Sequence[StoredColumn]
+    missing: MissingValues
     _open: dict[PartitionTexts, _BufferedFile] = field(default_factory=dict)
     _adds: list[AddFile] = field(default_factory=list)
     _rows: Counter[PartitionTexts] = field(default_factory=Counter)
@@ -145,7 +156,7 @@ class _Files:
     _partitions: list[tuple[StructField, str]] = field(init=False)
     _positions: list[int] = field(init=False)
     _float_leaves: list[StatisticsColumn] = field(init=False)
-    _guard: RowGuard | None = field(init=False)
+    _rules: Sequence[BatchRule] = field(init=False)
 
     def __post_init__(self) -> None:
         layout = self.layout
@@ -160,17 +171,17 @@ class _Files:
             ]
         )
         self._statistics_schema = physical_schema(layout.schema, layout.mapping)
-        self._guard = None if self.spec.guard is None else RowGuard(self.spec.guard, layout.schema)
+        self._rules = row_rules(layout, self.spec.guard)
         self._float_leaves = [
             column for column in self.spec.statistics_columns if getattr(column.type, "name", "") in ("float", "double")
         ]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch to the files of their partitions."""
-        values = [column.values(batch) for column in self.columns]
-        if self._guard is not None:
-            self._guard.check(values, batch.num_rows)
-        arrays = [column.stored_values(array) for column, array in zip(self.columns, values, strict=True)]
+        values = {column.item.name: self._values(column, batch) for column in self.columns}
+        for rule in self._rules:
+            rule.check(values, batch.num_rows)
+        arrays = [column.stored_values(values[column.item.name]) for column in self.columns]
         parts = [arrays[place] for place in self._positions]
         kept = [
             array
@@ -191,7 +202,13 @@ class _Files:
             size_bytes=sum(add.size for add in self._adds),
             directory=self.directory,
             rows_by_partition=dict(self._rows),
+            high_water_marks=self.missing.high_water_marks,
         )
+
+    def _values(self, column: StoredColumn, batch: pa.RecordBatch) -> pa.Array:
+        """The values of a column as readers of the table will see them."""
+        values = self.missing.values(column.item.name, batch.num_rows)
+        return column.values(batch) if values is None else column.as_read(values)
 
     def _split(
         self, stored: pa.RecordBatch, parts: Sequence[pa.Array]

@@ -10,23 +10,22 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.columns import FileColumn, FileLayout
-from cm_delta_dagster.arrow.nullability import promises_inside
 from cm_delta_dagster.arrow.schema import arrow_type
+from cm_delta_dagster.arrow.write.missing_values import default_needs_spark
+from cm_delta_dagster.arrow.write.row_rules import rules_need_spark
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
-from cm_delta_dagster.protocol.features.constraints import check_constraints, invariants
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.iceberg_compat import active_versions
-from cm_delta_dagster.protocol.features.identity_columns import identity_columns
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.schema.char_types import length_limits
-from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, as_nullable
+from cm_delta_dagster.protocol.schema.char_types import char_width
+from cm_delta_dagster.protocol.schema.evolution import as_nullable
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     VARIANT,
-    VOID,
     ArrayType,
     DataType,
     MapType,
@@ -47,19 +46,15 @@ def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
         CorruptLogError: an invariant in the log cannot be read.
     """
     schema, properties = layout.schema, layout.properties.configuration
-    rules = [*invariants(schema), *check_constraints(properties)]
-    if rules:
-        return f"the table has {rules[0].description}"
-    for what, columns in (("generated", generated_columns(schema)), ("identity", identity_columns(schema))):
-        if columns:
-            return f"the table has the {what} column {next(iter(columns))!r}"
+    reason = rules_need_spark(layout)
+    if reason is not None:
+        return reason
+    generated = generated_columns(schema)
+    if generated:
+        return f"the table has the generated column {next(iter(generated))!r}"
     for item in schema.fields:
-        if CURRENT_DEFAULT in item.metadata and offered.field(item.name) is None:
-            return f"the rows lack the column {item.name!r}, which has a default"
-        if length_limits(item) is not None:
-            return f"the column {item.name!r} has a limited length"
-        if item.type != VOID and promises_inside(item.type):
-            return f"the column {item.name!r} has parts that are NOT NULL"
+        if offered.field(item.name) is None and default_needs_spark(item):
+            return f"the rows lack the column {item.name!r}, whose default only Spark evaluates"
     if active_versions(properties):
         return "the table is compatible with Iceberg"
     kinds = list(walk_types(schema))
@@ -76,18 +71,22 @@ class StoredColumn:
 
     Attributes:
         stored: the field of data files, with its name there; all values may be null.
+        width: of a ``char(n)`` column, 0 of any other.
+        is_partition: whether the table is partitioned by it.
     """
 
     item: StructField
     column: FileColumn
     stored: pa.Field
     has_empty_as_null: bool
+    width: int
+    is_partition: bool
 
     def values(self, batch: pa.RecordBatch) -> pa.Array:
         """The values of a batch as readers of the table will see them.
 
         Raises:
-            InvalidDataError: a NOT NULL column has a null, or a value that its type cannot hold.
+            InvalidDataError: a value that the type cannot hold.
         """
         try:
             if self.column.source is not None:
@@ -98,17 +97,22 @@ class StoredColumn:
             raise InvalidDataError(
                 f"The column {self.item.name!r} has a value that cannot be stored: {error}. Nothing was committed. Correct it."
             ) from error
+        return self.as_read(array)
+
+    def as_read(self, array: pa.Array) -> pa.Array:
+        """Values of the type of the column as readers of the table will see them."""
         if self.has_empty_as_null:
             array = _without_empty(array, self.item.type)
-        if not self.item.nullable and array.null_count and self.item.type != VOID:
-            raise InvalidDataError(
-                f"Column {self.item.name!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
-                "value or drop the row."
-            )
-        return array
+        return pc.utf8_rpad(array, self.width) if self.width else array
 
     def stored_values(self, array: pa.Array) -> pa.Array:
-        """The result of :meth:`values` with the names of fields that data files have."""
+        """The result of :meth:`as_read` as data files have it: with their names of fields, and ``char`` strings without blanks.
+
+        A partition column that is nothing but blanks keeps them, because the empty text would be NULL.
+        """
+        if self.width:
+            trimmed = pc.utf8_rtrim(array, " ")
+            array = pc.if_else(pc.equal(trimmed, ""), array, trimmed) if self.is_partition else trimmed
         return array if array.type == self.stored.type else _relabelled(array, self.stored.type)
 
 
@@ -119,10 +123,13 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
         offered: the schema of the rows.
 
     Raises:
-        InvalidArgumentError: a column of the rows has an Arrow type that is not converted to that of the table.
+        InvalidArgumentError: a column of the rows has an Arrow type that is not converted to that of the table, or is an identity
+            column that is always generated.
     """
+    check_not_given(layout.schema, tuple(offered.names), action="gives")
     rows = FileLayout(schema=offered, file="(the rows)", mapping=ColumnMappingMode.NONE)
     empty_as_null = set(stored_as_null(layout.schema, layout.partition_columns))
+    partitions = {item.name for item in layout.partition_fields}
     columns = []
     for item in layout.schema.fields:
         try:
@@ -135,7 +142,12 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
             ) from error
         columns.append(
             StoredColumn(
-                item, column, _stored_field(item, layout.mapping), has_empty_as_null=item.name in empty_as_null
+                item,
+                column,
+                _stored_field(item, layout.mapping),
+                has_empty_as_null=item.name in empty_as_null,
+                width=char_width(item),
+                is_partition=item.name in partitions,
             )
         )
     return columns

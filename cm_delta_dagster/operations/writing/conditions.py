@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from pyspark.sql import Column, SparkSession
 
-from cm_delta_dagster.arrow.write.row_guard import guard_needs_spark
+from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.protocol.actions.empty_partition_text import check_no_empty_text, stored_as_null

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
-from cm_delta_dagster.arrow.write.row_guard import guard_needs_spark
+from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import needs_spark
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout

@@ -222,7 +222,10 @@ class WriteTransaction:
             gathering: whether they are shuffled first.
         """
         spec = spec if guard is None else replace(spec, guard=guard)
-        written = write_frame(self.table, frame, self.layout, spec, gathering)
+        return self._record(write_frame(self.table, frame, self.layout, spec, gathering))
+
+    def _record(self, written: WrittenFiles) -> WrittenFiles:
+        """Note files that :meth:`commit` adds to the table."""
         self.written.append(written)
         if written.high_water_marks:
             # The next rows of this transaction continue after these.
@@ -242,8 +245,7 @@ class WriteTransaction:
             layout = self.layout
             rows = frame.written_to(layout, guard)
             if isinstance(rows, RowsForArrow):
-                self.written.append(write_arrow(self.table, rows, layout))
-                return self.written[-1]
+                return self._record(write_arrow(self.table, rows, layout))
             frame = rows
         filled = fill_missing(frame, self.layout)
         return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered), gathering=gathering)

@@ -274,8 +274,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         session = self._available_session()
         if session is None:
             raise InvalidArgumentError(
-                "The input is a DataFrame of Spark, no Spark session runs, and the Delta IO manager has no resource of one. Give it "
-                "a SparkResource, or annotate the input with another type, e.g. pyarrow.Table."
+                "The input is a DataFrame of Spark, no Spark session runs, and the Delta IO manager has no resource of one. Give "
+                "it a SparkResource, or annotate the input with another type, e.g. pyarrow.Table."
             )
         return session
 

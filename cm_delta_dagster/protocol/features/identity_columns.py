@@ -64,12 +64,21 @@ class IdentityColumn:
         if self.high_water_mark is not None:
             passed = (self.high_water_mark - start) // step  # Rounds towards the start for both signs of the step.
             value = start + max(passed + 1, 0) * step
+        self.check_value(value)
+        return value
+
+    def check_value(self, value: int) -> None:
+        """Refuse a value of the sequence that does not fit into 64 bits.
+
+        Raises:
+            InvalidDataError: the column has used all its values.
+        """
         if not _MIN <= value <= _MAX:
             raise InvalidDataError(
-                f"The identity column {self.name!r} has used all 64-bit values of its sequence (start {start}, step {step}, "
-                f"high-water mark {self.high_water_mark}). Nothing was committed. Rows need another key."
+                f"The identity column {self.name!r} has used all 64-bit values of its sequence (start "
+                f"{self.identity.start}, step {self.identity.step}, high-water mark "
+                f"{self.high_water_mark}). Nothing was committed. Rows need another key."
             )
-        return value
 
     def further(self, value: int) -> int | None:
         """The high-water mark after ``value`` was generated or found; None if it does not move.

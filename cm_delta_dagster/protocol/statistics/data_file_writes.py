@@ -9,7 +9,7 @@ from cm_delta_dagster.protocol.actions.partition_directories import check_column
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name, physical_schema
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import VOID, StructField, data_type_text
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, schema_leaves, statistics_columns
@@ -56,14 +56,6 @@ class WriteSpec:
     hidden_columns: tuple[StructField, ...] = ()
     root: str = ""
     numbered: frozenset[str] = frozenset()
-
-
-def guard_message(guard: Predicate) -> str:
-    """The message for a row that does not satisfy the guard of a write. The values of the row follow."""
-    return (
-        f"A row lies outside of the condition {short_sql(guard)} that this write declared; nothing was committed. "
-        "Write only rows that satisfy it, or widen the condition. The row has "
-    )
 
 
 def write_spec(layout: TableLayout, spec: WriteSpec) -> WriteSpec:

@@ -6,6 +6,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.protocol.features.row_messages import length_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, LengthLimits, char_width, length_limits
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
@@ -80,12 +81,8 @@ def length_rules(layout: TableLayout) -> Iterator[RowRule]:
         limits = length_limits(item)
         if limits is None:
             continue
-        text = (
-            f"A row has a string in column {item.name!r} that is longer than its declared type "
-            f"{item.metadata[CHAR_METADATA]} allows; nothing was committed. Shorten the string. The row has "
-        )
         broken = F.coalesce(_too_long(F.col(quoted(item.name)), item.type, limits), F.lit(False))
-        yield RowRule(broken, row_message(Violation.CONSTRAINT, text, [(item.name,)], schema))
+        yield RowRule(broken, row_message(Violation.CONSTRAINT, length_text(item), [(item.name,)], schema))
 
 
 def _has_char(limits: LengthLimits) -> bool:

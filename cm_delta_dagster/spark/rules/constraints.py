@@ -13,6 +13,7 @@ from cm_delta_dagster.protocol.features.constraints import Constraint, check_con
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, known_columns
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns, generation_expression
+from cm_delta_dagster.protocol.features.row_messages import constraint_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.evolution import without_table_metadata as plain
@@ -41,12 +42,10 @@ def constraint_rules(layout: TableLayout) -> Iterator[RowRule]:
     """
     schema = layout.schema
     for constraint in (*invariants(schema), *check_constraints(layout.properties.configuration)):
-        text = (
-            f"A row violates {constraint.description}, which is not true for it; nothing was committed. Correct the row, or drop "
-            "the constraint. The row has "
-        )
         shown = known_columns(constraint.expression, schema)
-        yield RowRule(~is_true(constraint), row_message(Violation.CONSTRAINT, text, shown, schema))
+        yield RowRule(
+            ~is_true(constraint), row_message(Violation.CONSTRAINT, constraint_text(constraint), shown, schema)
+        )
 
 
 def generated_rules(layout: TableLayout) -> Iterator[RowRule]:

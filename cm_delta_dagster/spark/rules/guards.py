@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.protocol.features.row_messages import guard_text, null_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of
 from cm_delta_dagster.protocol.schema.types import (
@@ -21,7 +22,6 @@ from cm_delta_dagster.protocol.schema.types import (
     PrimitiveType,
     StructType,
 )
-from cm_delta_dagster.protocol.statistics.data_file_writes import guard_message
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.rules.char_lengths import length_rules
@@ -64,7 +64,7 @@ def _carried(rules: Sequence[RowRule], schema: StructType) -> dict[str, Column]:
 def _guard_rule(schema: StructType, guard: Predicate) -> RowRule:
     named = sorted({column_path(column)[0].lower() for column in columns_of(guard)})
     shown = [(item.name,) for item in schema.fields if item.name.lower() in named]
-    return RowRule(~holds(guard, schema), row_message(Violation.OUTSIDE, guard_message(guard), shown, schema))
+    return RowRule(~holds(guard, schema), row_message(Violation.OUTSIDE, guard_text(guard), shown, schema))
 
 
 def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[RowRule]:
@@ -81,12 +81,7 @@ def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[RowRule]:
             conditions.append((item.name, column.isNull()))
         conditions += _nested_nulls(column, item.type, item.name)
         for path, broken in conditions:
-            inside = ", or in the struct around it" if path != item.name and isinstance(item.type, StructType) else ""
-            text = (
-                f"Column {path!r} is NOT NULL in the table and a row holds NULL there{inside}; nothing was committed. Fill the "
-                "value or drop the row. The row has "
-            )
-            yield RowRule(broken, row_message(Violation.NOT_NULL, text, (), schema))
+            yield RowRule(broken, row_message(Violation.NOT_NULL, null_text(path, item), (), schema))
 
 
 def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[str, Column]]:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.protocol.features.row_messages import MOST_SHOWN_COLUMNS
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import BINARY, VARIANT, ArrayType, DataType, MapType, StructType
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
-
-_SHOWN_COLUMNS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ def row_message(kind: Violation, text: str, shown: Sequence[ColumnPath], schema:
         (item.name,) for item in schema.fields if _is_simple((item.name,), schema)
     ]
     parts: list[Column] = [F.lit(text)]
-    for position, path in enumerate(simple[:_SHOWN_COLUMNS]):
+    for position, path in enumerate(simple[:MOST_SHOWN_COLUMNS]):
         value = F.coalesce(_value(path).cast("string"), F.lit("NULL"))
         parts += [F.lit(f"{', ' if position else ''}{'.'.join(path)} = "), value]
     return F.concat(*parts, F.lit("." + violation_suffix(kind)))

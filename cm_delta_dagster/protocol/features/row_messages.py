@@ -1,0 +1,51 @@
+"""What a row breaks, in words: the texts of the errors of both engines (protocol heading "CHECK Constraints").
+
+Each text ends before the values of the row, which the engine adds.
+"""
+
+from cm_delta_dagster.protocol.features.constraints import Constraint
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
+
+MOST_SHOWN_COLUMNS = 6
+"""Values of so many columns of the row are shown."""
+
+
+def guard_text(guard: Predicate) -> str:
+    """For a row that does not satisfy the condition that the write declared."""
+    return (
+        f"A row lies outside of the condition {short_sql(guard)} that this write declared; nothing was committed. "
+        "Write only rows that satisfy it, or widen the condition. The row has "
+    )
+
+
+def constraint_text(constraint: Constraint) -> str:
+    """For a row for which a constraint is not true."""
+    return (
+        f"A row violates {constraint.description}, which is not true for it; nothing was committed. Correct the row, or drop "
+        "the constraint. The row has "
+    )
+
+
+def length_text(item: StructField) -> str:
+    """For a string that is longer than the declared type of its column."""
+    return (
+        f"A row has a string in column {item.name!r} that is longer than its declared type "
+        f"{item.metadata[CHAR_METADATA]} allows; nothing was committed. Shorten the string. The row has "
+    )
+
+
+def null_text(path: str, column: StructField) -> str:
+    """For a NULL in a column that is NOT NULL, or inside of it.
+
+    Args:
+        path: of the field, e.g. ``items.element.price``.
+        column: the top-level column.
+    """
+    around = path != column.name and isinstance(column.type, StructType)
+    inside = ", or in the struct around it" if around else ""
+    return (
+        f"Column {path!r} is NOT NULL in the table and a row holds NULL there{inside}; nothing was committed. Fill the "
+        "value or drop the row. The row has "
+    )
