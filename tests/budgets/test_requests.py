@@ -123,7 +123,7 @@ def test_operations_through_spark_send_what_their_budgets_say(with_spark: SparkM
     assert deviations(with_spark.counts, budgets()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_after_the_data_files_few_round_trips_follow(with_spark: SparkMeasurement) -> None:
     few = {name: trips for name, trips in with_spark.round_trips.items() if name.startswith("append of 1 row")}
     assert len(few) == len(MODES) and max(few.values()) <= MAX_ROUND_TRIPS, few

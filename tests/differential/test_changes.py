@@ -56,11 +56,12 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
 @pytest.mark.parametrize(
     "properties",
     [
-        pytest.param(_FEED, id="plain", marks=pytest.mark.exhaustive),
+        pytest.param(_FEED, id="plain"),
         pytest.param(_VECTORS, id="vectors"),
-        pytest.param(_MAPPED, id="mapped", marks=pytest.mark.exhaustive),
+        pytest.param(_MAPPED, id="mapped"),
     ],
 )
+@pytest.mark.exhaustive
 def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp_path: Path, properties: str) -> None:
     """Commit times included."""
     location = tmp_path / "t"

@@ -194,8 +194,8 @@ def _check_commits(pair: _Pair, before: tuple[int, int], statement: str, shape: 
 
 
 @pytest.mark.requirements("DML-1", "DML-2", "CDF-2", "META-4", "RESTORE-1")
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.exhaustive
 def test_statements_of_some_seeds_do_what_delta_spark_does(
     lake: Connection, delta_spark: DeltaSpark, tmp_path: Path, seed: int
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callab
 
 
 @pytest.mark.requirements("STREAM-4")
+@pytest.mark.exhaustive
 def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callable[..., Pair]) -> None:
     """The target refuses the column unless the query merges schemas."""
     pair = make()
@@ -196,6 +197,7 @@ def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pa
 
 
 @pytest.mark.requirements("STREAM-6", "TXN-4")
+@pytest.mark.exhaustive
 def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[..., Pair]) -> None:
     """The checkpoint has the plan of the last batch and not its end, as if the process had been killed."""
     pair = make()

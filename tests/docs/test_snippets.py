@@ -278,8 +278,8 @@ def test_the_project_from_zero_is_one_that_dg_runs(tmp_path: Path) -> None:
         assert lake.table("main.sales.revenue").to_arrow()["amount"].to_pylist() == [270.0]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.exhaustive
 def test_the_project_of_components_is_one_that_dg_checks_and_runs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "components.md").read_text()
     for block in _BLOCK.finditer(text):

@@ -41,7 +41,10 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, seconds: int, tmp
 @pytest.mark.requirements("OCC-3", "CM-C1", "CM-C15", "CM-P3", "ICT-5")
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("catalog", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize(
+    "catalog",
+    [pytest.param("sqlite", marks=pytest.mark.exhaustive), pytest.param("postgres", marks=pytest.mark.postgres)],
+)
 def test_killed_writers_and_a_killed_server_lose_nothing_over_http(catalog: str, seconds: int, tmp_path: Path) -> None:
     """Requests and answers are lost, and connections are cut too."""
     counts = {"ack": 40, "kills": 20, "read": 3, "cuts": 3, "restarts": 2}
@@ -94,7 +97,7 @@ def test_rules_that_change_while_writers_are_killed_lose_and_forge_nothing(tmp_p
 
 
 @pytest.mark.requirements("CM-6", "CM-C1", "CM-C5", "CM-C6", "CM-C15", "CM-P3")
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path: Path) -> None:
     """Requests fail and connections are cut too."""
     counts = {"ack": 5, "kills": 5, "store faults": 5}

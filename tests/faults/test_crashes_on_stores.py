@@ -80,7 +80,7 @@ def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [
-        pytest.param(OTHERS[0], CommitMode.PUT_IF_ABSENT, marks=pytest.mark.slow),
+        pytest.param(OTHERS[0], CommitMode.PUT_IF_ABSENT, marks=pytest.mark.exhaustive),
         *(pytest.param(kind, CommitMode.PUT_IF_ABSENT, marks=pytest.mark.exhaustive) for kind in OTHERS[1:]),
         *(
             pytest.param(kind, mode, marks=pytest.mark.exhaustive)

@@ -238,9 +238,9 @@ def contents(client: DeltaClient, name: str) -> Contents:
 
 
 ALWAYS = {
-    CommitMode.STAGED: ("create", "append"),
+    CommitMode.STAGED: ("append",),
     CommitMode.INLINE: ("publish",),
-    CommitMode.PUT_IF_ABSENT: ("append",),
+    CommitMode.PUT_IF_ABSENT: (),
 }
 """Operations that are tested in each run; ``-m exhaustive`` tests all."""
 

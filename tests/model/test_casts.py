@@ -108,6 +108,7 @@ def test_two_writers_lose_and_invent_nothing(mode: str, report: Report) -> None:
 
 
 @pytest.mark.requirements("CM-W4")
+@pytest.mark.model_full
 @LONG_UNLIKE_MODES
 def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: str, report: Report) -> None:
     explorer = explore(
@@ -190,7 +191,10 @@ def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: 
 @pytest.mark.requirements("CM-C3", "CM-C5", "CLEAN-11")
 @pytest.mark.parametrize(
     ("crashes", "losses"),
-    [(2, 0), pytest.param(2, 1, marks=[pytest.mark.model_full, pytest.mark.timeout(7200)])],
+    [
+        pytest.param(2, 0, marks=pytest.mark.model_full),
+        pytest.param(2, 1, marks=[pytest.mark.model_full, pytest.mark.timeout(7200)]),
+    ],
 )
 def test_a_writer_that_creates_its_file_after_cleanup_was_at_its_version_has_lost(
     crashes: int, losses: int, report: Report
@@ -268,7 +272,7 @@ def test_three_writers_on_one_version_become_three_versions(mode: str, report: R
         ("staged", "inline"),
         ("staged", "put_if_absent"),
         ("inline", "put_if_absent"),
-        ("put-if-absent", "inline"),
+        pytest.param("put-if-absent", "inline", marks=pytest.mark.model_full),
     ],
 )
 def test_writers_beside_a_change_of_the_commit_mode_lose_nothing(mode: str, policy: str, report: Report) -> None:

@@ -74,20 +74,21 @@ def catalog(tmp_path: Path) -> Iterator[CatalogResource]:
     resource.close()
 
 
-_OF_BOTH_ENGINES = (
-    "test_declarations",
-    "test_partition_facts",
-    "test_partitioned_outputs",
-    "test_shared_tables",
-    "assets.test_commit_together",
-    "assets.test_io_manager",
-)
-"""Modules whose assets return :meth:`World.frame`: they run with outputs of Spark, and with outputs of Arrow."""
+_OF_BOTH_ENGINES = {
+    "test_partitioned_outputs": pytest.mark.slow,
+    "test_io_manager": pytest.mark.slow,
+    "test_commit_together": pytest.mark.exhaustive,
+    "test_declarations": pytest.mark.exhaustive,
+    "test_partition_facts": pytest.mark.exhaustive,
+    "test_shared_tables": pytest.mark.exhaustive,
+}
+"""Modules whose assets return :meth:`World.frame`: they run with outputs of Spark and of Arrow. Marks of the tests with Arrow."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "world" in metafunc.fixturenames and metafunc.module.__name__.endswith(_OF_BOTH_ENGINES):
-        metafunc.parametrize("world", ["spark", pytest.param("arrow", marks=pytest.mark.slow)], indirect=True)
+    mark = _OF_BOTH_ENGINES.get(metafunc.module.__name__.rpartition(".")[2])
+    if mark is not None and "world" in metafunc.fixturenames:
+        metafunc.parametrize("world", ["spark", pytest.param("arrow", marks=mark)], indirect=True)
 
 
 @pytest.fixture

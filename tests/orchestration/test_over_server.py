@@ -56,7 +56,6 @@ from tests.orchestration.test_partitioned_outputs import (
 )
 from tests.orchestration.test_processes import (
     stored_instance,
-    test_a_step_killed_between_commit_and_event_writes_once_when_resumed,
     test_steps_in_processes_of_their_own_read_one_version,
 )
 from tests.support.cached_folders import or_skip
@@ -71,7 +70,6 @@ __all__ = [
     "test_a_crash_between_events_and_cursor_repeats_nothing",
     "test_a_merge_stays_within_its_partition",
     "test_a_range_of_partitions_is_one_commit_and_keeps_the_others",
-    "test_a_step_killed_between_commit_and_event_writes_once_when_resumed",
     "test_a_sweep_visits_every_table_that_matches_in_turn",
     "test_a_table_with_a_lease_of_another_run_is_not_maintained",
     "test_a_threshold_starts_its_task_alone_and_once_for_each_state",

@@ -37,6 +37,7 @@ def check(jars: str, scheme: str, warehouse: str, options: Mapping[str, object],
 
 
 @pytest.mark.requirements("DV-4", "DML-4", "DML-7", "VAC-1")
+@pytest.mark.exhaustive
 def test_rows_in_google_storage(gcs_endpoint: str) -> None:
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     options = gcs_options(gcs_endpoint)

@@ -236,6 +236,7 @@ def test_executors_do_not_need_this_package(seen_on_cluster: dict[str, Any]) -> 
     assert seen_on_cluster["disk"][0] == "3 rows"
 
 
+@pytest.mark.exhaustive
 def test_a_disk_that_the_executors_do_not_see_is_refused(seen_on_cluster: dict[str, Any], workers: Workers) -> None:
     if not workers.hides:
         pytest.skip("no directory can be hidden from the workers: unshare is not there, or may not mount")

@@ -83,6 +83,7 @@ def ask(proxy: FaultProxy, jars: list[Path]) -> Iterator[Ask]:
 
 
 @pytest.mark.requirements("CM-W5", "CM-C1")
+@pytest.mark.exhaustive
 def test_writes_of_spark_succeed_or_fail_as_a_whole(ask: Ask, proxy: FaultProxy) -> None:
     """A fault that passes, one that lasts, and faults at random."""
     written = {0}

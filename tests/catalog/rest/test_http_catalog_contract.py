@@ -2,14 +2,14 @@
 
 Three things are not on the wire: the commit lock, the backup, and the clock, which the server of the test takes. What the
 databases do differently, and which contents of commits are legal, is decided in the process of the server; therefore
-PostgreSQL and the rules about contents are tested with the slow tests.
+PostgreSQL and the rules about contents are tested with the slow tests, and both together with the exhaustive ones.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from _pytest.mark import ParameterSet
+from _pytest.mark import MarkDecorator, ParameterSet
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.rest import codec
@@ -38,10 +38,13 @@ ABOUT_CONTENTS = (
 )
 
 
-def _case(rule: Rule) -> ParameterSet:
-    return (
-        pytest.param(rule, id=rule.__name__, marks=pytest.mark.slow) if rule in ABOUT_CONTENTS else contract_case(rule)
-    )
+def _case(database: str, rule: Rule) -> ParameterSet:
+    marks: list[MarkDecorator] = [pytest.mark.postgres] if database == "postgres" else []
+    if rule in ABOUT_CONTENTS:
+        marks.append(pytest.mark.exhaustive if database == "postgres" else pytest.mark.slow)
+    elif database == "postgres":
+        marks.append(pytest.mark.slow)
+    return pytest.param(database, rule, id=f"{database}-{rule.__name__}", marks=[*marks, *contract_case(rule).marks])
 
 
 @dataclass
@@ -57,7 +60,7 @@ class _Connect:
         return HttpCatalog(self.url, name, now_ms=clock)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=[pytest.mark.postgres, pytest.mark.slow])])
+@pytest.fixture
 def catalog_url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(f"{request.param}_url"))
 
@@ -76,7 +79,11 @@ def server(catalog_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> I
         yield live
 
 
-@pytest.mark.parametrize("rule", [_case(rule) for rule in ON_THE_WIRE])
+@pytest.mark.parametrize(
+    ("catalog_url", "rule"),
+    [_case(database, rule) for database in ("sqlite", "postgres") for rule in ON_THE_WIRE],
+    indirect=["catalog_url"],
+)
 def test_the_catalog_over_http_fulfils_its_contract(rule: Rule, server: LiveServer, clock: Clock) -> None:
     connect = _Connect(server.url)
     rule(Bench(connect=connect, connect_as=connect.as_principal, clock=clock, recorded_together=9_900))

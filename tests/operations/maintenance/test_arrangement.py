@@ -258,7 +258,7 @@ def test_ordered_rows_keep_their_ids_and_their_computed_values(build: Callable[.
 
 
 @pytest.mark.requirements("CLUST-5", "OPT-6")
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_four_clustering_columns_let_a_lookup_skip_more_than_half_of_the_files(
     build: Callable[..., TableBuilder], spark: SparkSession
 ) -> None:

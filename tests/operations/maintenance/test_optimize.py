@@ -210,7 +210,7 @@ def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
 
 
 @pytest.mark.requirements("OPT-1", "OPT-2")
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableBuilder]) -> None:
     """Two bins of more than 32 MiB, which are not shuffled, and two small bins."""
     lake = build("id long, x double, y double, p int", partition_by=["p"])

@@ -308,7 +308,7 @@ def golden_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("spark44/cdf_widen", range(3, 5)),
         ("spark44/special_values_dv", range(4)),
         ("spark44/special_values_nocm_cdf", range(5)),
-        ("krs-data/cdf-table-with-cdc-and-dvs", range(26)),
+        pytest.param("krs-data/cdf-table-with-cdc-and-dvs", range(26), marks=pytest.mark.exhaustive),
         ("delta-rs/checkpoint-cdf-table", range(3, 6)),
     ],
 )

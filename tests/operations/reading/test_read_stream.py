@@ -65,7 +65,7 @@ class Interrupted(Exception):
 
 
 @pytest.mark.requirements("STREAM-1", "STREAM-3", "STREAM-6", "TXN-4")
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_query_that_is_stopped_restarted_and_replayed_copies_each_row_once(
     connection: Connection, tmp_path: Path
 ) -> None:

@@ -126,7 +126,7 @@ def test_filters_on_partitions_skip_files_in_the_same_zone(
 
 
 @pytest.mark.requirements("PART-5", "STREAM-1")
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_stream_of_spark_reads_the_same_zone(
     lake: Connection, location: str, in_new_york: SparkSession, tmp_path: Path
 ) -> None:

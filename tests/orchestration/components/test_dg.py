@@ -84,7 +84,13 @@ def defs() -> dg.Definitions:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_set", [True, False], ids=["variables are set", "variables are not set"])
+@pytest.mark.parametrize(
+    "is_set",
+    [
+        pytest.param(True, id="variables are set", marks=pytest.mark.exhaustive),
+        pytest.param(False, id="variables are not set"),
+    ],
+)
 def test_dg_checks_a_project_whose_server_does_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_set: bool
 ) -> None:

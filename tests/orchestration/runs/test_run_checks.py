@@ -116,7 +116,7 @@ def test_a_run_over_connect_needs_no_jars_in_a_classic_session(
     assert attempt.computed == ["first", "second"]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_new_session_without_jars_fails_on_its_first_use(tmp_path: Path, server: S3Server) -> None:
     """In another process: a run without rows starts no session and reads the warehouse once."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
