@@ -1,4 +1,4 @@
-"""Reference tables: small, without partitions, merged by key on every run."""
+"""Reference tables: small and without partitions. Each run replaces the airlines, and merges the others by key."""
 
 from datetime import timedelta
 
@@ -21,14 +21,9 @@ def _csv(spark: SparkResource, raw: RawData, name: str, columns: str) -> DataFra
     group_name="nyc",
     owners=["team:reference-data"],
     freshness_policy=_EVERY_QUARTER,
-    metadata={"mode": "merge", "on": ["carrier"]},
 )
 def airlines(raw: RawData) -> pl.DataFrame:
-    """The sixteen carriers.
-
-    The asset reads the file with polars and returns a polars frame. Its own code needs no Java; the IO manager passes the
-    rows to Spark, which writes them.
-    """
+    """The sixteen carriers, read by polars and written without Spark."""
     return pl.read_csv(raw.local_path("airlines"))
 
 

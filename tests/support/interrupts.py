@@ -9,8 +9,8 @@ from types import FrameType
 
 from pyspark.sql import DataFrame, SparkSession
 
-NUM_ROWS = 600
-"""Rows of a job that is interrupted: a minute."""
+NUM_ROWS = 300
+"""Rows of a job that is interrupted: half a minute."""
 
 
 class Interrupted(BaseException):

@@ -85,8 +85,8 @@ class RowWrites(ABC):
 
         Args:
             frame: a DataFrame of Spark, or Arrow data, which is written without Spark: of pyarrow, polars, pandas or DuckDB, or a
-                list of dictionaries. A table with a constraint, or a column that is generated, numbered, limited in length or
-                filled by a default, needs a Spark session that runs.
+                list of dictionaries. A table with generated columns, or with a constraint or default that Arrow cannot evaluate,
+                needs a Spark session that runs.
             schema_mode: whether the write may add columns to the table.
             partition_by: the partition columns that the table has, to be checked; an append does not change them.
             idempotency: a value that is committed at most once; a repetition is skipped.
@@ -135,7 +135,7 @@ class RowWrites(ABC):
         """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
 
         Args:
-            frame: as for :meth:`append`; ``where`` and ``keys`` need Spark.
+            frame: as for :meth:`append`; ``keys``, and ``where`` on other columns than partition columns, need Spark.
             where: replace only the rows that satisfy it; every row of ``frame`` must.
             partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
             keys: key column or columns; replace the rows with the keys of a row of ``frame``, none of which may be NULL.
