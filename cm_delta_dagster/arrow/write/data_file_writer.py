@@ -1,12 +1,14 @@
 """Writing rows of Arrow as data files of a table (protocol heading "Data Files").
 
 The rows are read once, batch by batch. Each partition has a file that is being made in memory; a file is written to the store when
-it is large enough, or when all of them need more memory than they may have.
+it is large enough, or when all of them need more memory than they may have. Threads encode and write files that are complete.
 """
 
+import os
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,8 +50,18 @@ _FILE_BYTES = 128 * 2**20
 _MEMORY_BYTES = 512 * 2**20
 """Bytes of all files that are being made, rows and encoded bytes."""
 _MAX_OPEN_FILES = 1_000
+_MOST_THREADS = 8
+_SAMPLED_ROWS = 10_000
+"""The first rows of a file decide whether a column of it gets a dictionary."""
+_MOST_CODES = 2**20
+"""Numbers of partitions, of which those of the rows of a batch are few."""
+_MOST_DISTINCT = 0.8
+"""The part of distinct values among them above which a dictionary would only take time and space."""
 _CODECS: Mapping[str, str] = {"uncompressed": "none", "lz4_raw": "lz4"}
 """Codecs by the names that pyarrow has for them."""
+
+_COUNTED = (pat.is_integer, pat.is_floating, pat.is_string, pat.is_binary, pat.is_temporal)
+"""Types whose distinct values Arrow counts."""
 
 PartitionTexts = tuple[str | None, ...]
 
@@ -83,10 +95,11 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         missing=MissingValues.of(layout.schema, rows.source.schema.names, now_ms=spec.now_ms),
     )
     try:
-        for batch in _batches(rows.reader()):
-            files.add(batch)
-        return files.finish()
-    except BaseException:
+        with files.threads:
+            for batch in _batches(rows.reader()):
+                files.add(batch)
+            return files.finish()
+    except BaseException:  # No thread writes any more.
         discard_below(store, directory)
         raise
 
@@ -137,6 +150,7 @@ class _Files:
         name: of ``directory``, below the table.
         columns: of the table, in the order of its schema.
         missing: values of the columns that the rows lack.
+        threads: that encode and write files.
     """
 
     store: Store
@@ -146,7 +160,10 @@ class _Files:
     spec: WriteSpec
     columns: Sequence[StoredColumn]
     missing: MissingValues
+    threads: ThreadPoolExecutor = field(init=False)
     _open: dict[PartitionTexts, _BufferedFile] = field(default_factory=dict)
+    _num_files: int = 0
+    _being_written: deque[tuple[int, Future[AddFile]]] = field(default_factory=deque)
     _adds: list[AddFile] = field(default_factory=list)
     _rows: Counter[PartitionTexts] = field(default_factory=Counter)
     _texts: dict[tuple[str, object], str | None] = field(default_factory=dict)
@@ -170,6 +187,7 @@ class _Files:
                 if place not in self._positions and column.item.type != VOID
             ]
         )
+        self.threads = ThreadPoolExecutor(_num_threads(), "cm-delta-write")
         self._statistics_schema = physical_schema(layout.schema, layout.mapping)
         self._rules = row_rules(layout, self.spec.guard)
         self._float_leaves = [
@@ -194,8 +212,14 @@ class _Files:
 
     def finish(self) -> WrittenFiles:
         """Write the files that are still being made."""
-        for file in list(self._open.values()):
-            self._close(file)
+        if self._num_files == 0 and len(self._open) == 1:
+            (file,) = self._open.values()
+            self._adds.append(self._write(file, 0, self._checked_values(file)))  # A thread would only take time.
+        else:
+            for file in list(self._open.values()):
+                self._close(file)
+        while self._being_written:
+            self._wait_for_oldest()
         return WrittenFiles(
             adds=tuple(self._adds),
             num_rows=self._rows.total(),
@@ -218,16 +242,17 @@ class _Files:
             yield (), stored
             return
         codes = _codes(parts)
-        unique, first = np.unique(codes, return_index=True)
-        if len(unique) == 1:
+        counts = np.bincount(codes)
+        if np.count_nonzero(counts) == 1:
             yield self._partition(parts, 0), stored
             return
-        order = np.argsort(codes, kind="stable")
+        # NumPy sorts numbers of 16 bits in linear time.
+        order = np.argsort(codes.astype(np.uint16) if len(counts) <= 2**16 else codes, kind="stable")
         sorted_rows = stored.take(pa.array(order))
-        starts = np.searchsorted(codes[order], unique)
-        ends = np.append(starts[1:], len(codes))
-        for position, start, end in zip(first, starts, ends, strict=True):
-            yield self._partition(parts, int(position)), sorted_rows.slice(int(start), int(end - start))
+        ends = np.cumsum(counts)
+        for end, count in zip(ends[counts > 0], counts[counts > 0], strict=True):
+            start = int(end - count)
+            yield self._partition(parts, int(order[start])), sorted_rows.slice(start, int(count))
 
     def _partition(self, parts: Sequence[pa.Array], position: int) -> PartitionTexts:
         """The texts of the partition of a row."""
@@ -254,8 +279,19 @@ class _Files:
             self._encode(file)
             if file.memory >= (self.layout.properties.target_file_size or _FILE_BYTES):
                 self._close(file)
-        if sum(entry.memory for entry in self._open.values()) > _MEMORY_BYTES:
-            self._close(self._largest())
+        while self._memory() > _MEMORY_BYTES:
+            if self._being_written:
+                self._wait_for_oldest()
+            else:
+                self._close(self._largest())
+
+    def _memory(self) -> int:
+        """Bytes of all files that are being made or written."""
+        return sum(file.memory for file in self._open.values()) + sum(memory for memory, _ in self._being_written)
+
+    def _wait_for_oldest(self) -> None:
+        """Wait for the file that has been written longest. Raises the error of its thread."""
+        self._adds.append(self._being_written.popleft()[1].result())
 
     def _largest(self) -> _BufferedFile:
         return max(self._open.values(), key=lambda entry: entry.memory)
@@ -276,51 +312,96 @@ class _Files:
                 store_decimal_as_integer=True,
                 coerce_timestamps="us",
                 write_page_index=False,
+                use_dictionary=_with_dictionary(table),
             )
         file.with_nan.update(leaf for leaf in self._float_leaves if leaf not in file.with_nan and _has_nan(table, leaf))
         file.writer.write_table(table, row_group_size=max(1, table.num_rows))
         file.batches, file.num_bytes = [], 0
 
     def _close(self, file: _BufferedFile) -> None:
-        """Write the file to the store."""
-        self._encode(file)
+        """Have a thread write the file to the store."""
         del self._open[file.partition]
+        memory, values = file.memory, self._checked_values(file)
+        self._being_written.append((memory, self.threads.submit(self._write, file, self._num_files, values)))
+        self._num_files += 1
+
+    def _checked_values(self, file: _BufferedFile) -> dict[str, str | None]:
+        """The partition values of a file. Raises InvalidDataError for a text that cannot be read."""
+        values = dict(zip((name for _, name in self._partitions), file.partition, strict=True))
+        check_readable(values, self._partitions, self._readable)
+        return values
+
+    def _write(self, file: _BufferedFile, number: int, values: Mapping[str, str | None]) -> AddFile:
+        """Encode the rest of the file, and write it to the store.
+
+        Args:
+            number: of the file within this write.
+            values: its partition values.
+        """
+        self._encode(file)
         assert file.writer is not None and file.sink is not None, "a file has rows"
         file.writer.close()
         content = file.sink.getvalue()
-        values = dict(zip((name for _, name in self._partitions), file.partition, strict=True))
-        check_readable(values, self._partitions, self._readable)
         directories = [
             directory_name(name, text, item.type)
             for (item, name), text in zip(self._partitions, file.partition, strict=True)
         ]
-        relative = "/".join([*directories, f"part-{len(self._adds):05}-{uuid.uuid4()}.parquet"])
+        relative = "/".join([*directories, f"part-{number:05}-{uuid.uuid4()}.parquet"])
         self.store.write(f"{self.directory}/{relative}", content.to_pybytes())
-        self._adds.append(
-            AddFile(
-                path=encode_path(f"{self.name}/{relative}"),
-                partition_values=values,
-                size=content.size,
-                modification_time=self.spec.now_ms,
-                data_change=True,
-                stats=footer_statistics(
-                    pq.read_metadata(pa.BufferReader(content)),
-                    self._statistics_schema,
-                    self.spec.statistics_columns,
-                    without_nan=frozenset(self._float_leaves) - file.with_nan,
-                ),
-            )
+        return AddFile(
+            path=encode_path(f"{self.name}/{relative}"),
+            partition_values=values,
+            size=content.size,
+            modification_time=self.spec.now_ms,
+            data_change=True,
+            stats=footer_statistics(
+                pq.read_metadata(pa.BufferReader(content)),
+                self._statistics_schema,
+                self.spec.statistics_columns,
+                without_nan=frozenset(self._float_leaves) - file.with_nan,
+            ),
         )
 
 
 def _codes(parts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     """A number for each row, equal for rows of one partition."""
-    codes = np.zeros(len(parts[0]), dtype=np.int64)
+    codes, num_codes = np.zeros(len(parts[0]), dtype=np.int64), 1
     for array in parts:
         encoded = array.dictionary_encode(null_encoding="encode")
         codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # So that the numbers stay small.
+        num_codes *= len(encoded.dictionary)
+        if num_codes > _MOST_CODES:  # So that the numbers stay small.
+            unique, codes = np.unique(codes, return_inverse=True)
+            num_codes = len(unique)
     return codes
+
+
+def _with_dictionary(table: pa.Table) -> bool | list[str]:
+    """The columns of a file that get a dictionary, as pyarrow takes them: all, if few rows or few repeated values are known."""
+    if table.num_rows < _SAMPLED_ROWS:
+        return True
+    sample = table.slice(0, _SAMPLED_ROWS)
+    distinct = {
+        name
+        for name, column in zip(sample.column_names, sample.columns, strict=True)
+        if _is_counted(column.type) and pc.count_distinct(column).as_py() > _MOST_DISTINCT * _SAMPLED_ROWS
+    }
+    if not distinct:
+        return True
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(table.schema, sink)
+    leaves = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return [path for leaf in leaves if (path := leaf.path) not in distinct]
+
+
+def _num_threads() -> int:
+    """As many as the process may use."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(available, _MOST_THREADS)
+
+
+def _is_counted(kind: pa.DataType) -> bool:
+    return any(is_kind(kind) for is_kind in _COUNTED)
 
 
 def _text(item: StructField, scalar: pa.Scalar) -> str | None:

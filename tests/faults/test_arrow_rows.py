@@ -1,0 +1,89 @@
+"""A fault at any call of store or catalog while rows of Arrow are written: threads write several files at the same time."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
+from cm_delta_dagster.operations.tables.create import first_schema
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from tests.faults.nth_call import Fault, Plan, World
+from tests.support.creation import create_table
+
+TABLE = "main.s.t"
+START = pa.table({"p": [1, 2, 3, 4], "v": ["a", "b", "c", "d"]})
+NEW = pa.table({"p": [2, 3, 4, 5], "v": ["B", "C", "D", "E"]})
+_MOST_CALLS = 200
+
+
+def _append(table: Table) -> None:
+    append(table, frame=NEW)
+
+
+def _overwrite(table: Table) -> None:
+    overwrite(table, frame=NEW, partitions="dynamic")
+
+
+def _replace_slice(table: Table) -> None:
+    overwrite(table, frame=NEW, where="p > 1")
+
+
+REPLACED = {(1, "a"), *zip(NEW["p"].to_pylist(), NEW["v"].to_pylist(), strict=True)}
+WRITES: dict[str, tuple[Callable[[Table], None], set[tuple[int, str]]]] = {
+    "append": (_append, REPLACED | {(2, "b"), (3, "c"), (4, "d")}),
+    "overwrite of partitions": (_overwrite, REPLACED),
+    "overwrite of a slice": (_replace_slice, REPLACED),
+}
+
+
+def _rows(table: Table) -> set[tuple[int, str]]:
+    rows = [(row["p"], row["v"]) for row in read_arrow(open_scan(table)).to_pylist()]
+    assert len(rows) == len(set(rows))
+    return set(rows)
+
+
+def _data_files(table: Table) -> set[str]:
+    return {status.location for status in table.store.list_recursive(table.location) if ".parquet" in status.location}
+
+
+@pytest.mark.requirements("CM-C15", "CM-W4", "CM-W5")
+@pytest.mark.parametrize("fault", list(Fault))
+@pytest.mark.parametrize("name", WRITES)
+def test_after_a_fault_at_any_call_of_a_write_the_rows_are_right(tmp_path: Path, name: str, fault: Fault) -> None:
+    write, expected = WRITES[name]
+    base = World(tmp_path / "base")
+    with base.client() as client:
+        schema = first_schema(from_arrow_schema(START.schema))
+        table = create_table(client, identifier=TABLE, schema=schema, partition_columns=["p"])
+        append(table, frame=START)
+        before, files = _rows(table), _data_files(table)
+    for at in range(1, _MOST_CALLS):
+        world, plan = base.copy(tmp_path / str(at)), Plan(at=at, fault=fault)
+        error: CmDeltaError | None = None
+        with world.client(plan) as client:
+            try:
+                write(client.table(TABLE))
+            except CmDeltaError as raised:
+                error = raised
+        where = f"call {at}, {plan.hit}: {type(error).__name__}: {error}"
+        with world.client() as client:
+            table = client.table(TABLE)
+            rows = _rows(table)
+            assert rows in (before, expected), where
+            if error is None:
+                assert rows == expected, where
+            elif not isinstance(error, CommitStateUnknownError):
+                assert rows == before and _data_files(table) == files, where
+            if rows == before:
+                write(table)
+            assert _rows(table) == expected, where
+        if plan.hit is None:
+            assert error is None and at > 10, where
+            return
+    pytest.fail("the write makes more calls than expected")
