@@ -38,6 +38,10 @@ REPETITIONS = {
     "arrow_scan": 10,
     "arrow_query": 10,
     "arrow_deleted": 5,
+    "arrow_append": 7,
+    "arrow_append_partitioned": 7,
+    "arrow_append_one_row": 60,
+    "arrow_first_row": 5,
     "cold_snapshot": 5,
     "snapshot_checkpoint": 5,
     "snapshot_json": 5,
@@ -74,7 +78,8 @@ REPETITIONS = {
     "frame_memory": 1,
 }
 WARM_UP = {
-    "one_row_append": 8, "one_row_update": 8, "one_row_delete": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2,
+    "arrow_append_one_row": 10, "one_row_append": 8,
+    "one_row_update": 8, "one_row_delete": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2,
     "scan_deleted": 2, "snapshot_checkpoint": 0,
     "commit_staged": 20, "commit_ruled": 20, "commit_inline": 20, "commit_put_if_absent": 20, "commit_granted": 20,
     "commit_four_tables": 20,

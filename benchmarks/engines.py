@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import changes, commits, feeds, object_store, queries, tables, wide, writers
+from benchmarks import arrow_writes, changes, commits, feeds, object_store, queries, tables, wide, writers
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -182,6 +182,7 @@ class Ours(_SparkEngine):
             for name, partition_by in (("plain", []), ("partitioned", ["region"]), ("one", [])):
                 self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
         self.queries = queries.OursQueries(home, shared, self.session) if queries.is_wanted(shared) else None
+        self.arrow_writer = arrow_writes.ArrowWriter("ours", home, shared) if arrow_writes.is_wanted(shared) else None
         self.feeds = None
         if set(feeds.TASKS).intersection(shared.tasks):
             self.feeds = self.package.connect(
@@ -204,6 +205,7 @@ class Ours(_SparkEngine):
         return {
             **(self.commits.tasks() if self.commits else {}),
             **(self.queries.tasks() if self.queries else {}),
+            **(self.arrow_writer.tasks() if self.arrow_writer else {}),
             **(feeds.ours(self.feeds, self.shared) if self.feeds else {}),
             **self._changes(writers.OurWriter),
             **wide.ours(self._table, self.shared.place),
@@ -301,7 +303,7 @@ class Ours(_SparkEngine):
             self.connection.close()
         if object_store.is_wanted(self.shared):
             self.s3.close()
-        for part in (self.commits, self.queries, self.feeds):
+        for part in (self.commits, self.queries, self.feeds, self.arrow_writer):
             if part is not None:
                 part.close()
         super().close()
@@ -409,6 +411,9 @@ class Deltalake:
     def prepare(self, home: Path, shared: Shared) -> None:
         self.deltalake = importlib.import_module("deltalake")
         self.home, self.shared = home, shared
+        self.arrow_writer = (
+            arrow_writes.ArrowWriter("deltalake", home, shared) if arrow_writes.is_wanted(shared) else None
+        )
         if "one_row_append" in shared.tasks:
             pa = importlib.import_module("pyarrow")
             self.row = pa.table({"id": [0], "customer": [1], "label": ["order-0"], "amount": [1.0]})
@@ -426,6 +431,7 @@ class Deltalake:
             **changes.tasks(
                 writers.DeltalakeWriter(self.deltalake, self.home, self.shared), self.shared, changes.WITHOUT_SPARK
             ),
+            **(self.arrow_writer.tasks() if self.arrow_writer else {}),
             "one_row_append": self._one,
             "one_row_appends": self._appends,
             "first_query": lambda: queries.first_query("deltalake", self.home, self.shared, with_spark=False),

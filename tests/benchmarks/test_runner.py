@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import report
+from benchmarks import arrow_writes, report
 from benchmarks.__main__ import in_turns
 from benchmarks.bars import Verdict, bars, judge
 from benchmarks.plots import curve_plot, ratio_plot
@@ -15,7 +15,7 @@ from tests.support.spark_jars import s3_jars
 
 _WITHOUT_SPARK = (
     "snapshot_checkpoint", "snapshot_json", "cold_snapshot", "refresh", "list_partition", "list_range", "arrow_scan",
-    "arrow_query", "arrow_deleted",
+    "arrow_query", "arrow_deleted", *arrow_writes.TASKS,
 )  # fmt: skip
 _ROOT = Path(__file__).parents[2]
 

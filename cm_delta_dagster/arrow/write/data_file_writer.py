@@ -52,7 +52,7 @@ _MEMORY_BYTES = 512 * 2**20
 _MAX_OPEN_FILES = 1_000
 _MOST_THREADS = 8
 _SAMPLED_ROWS = 10_000
-"""The first rows of a file decide whether a column of it gets a dictionary."""
+"""The first rows of a file with at least so many decide which columns get a dictionary. Smaller files have one for each."""
 _MOST_CODES = 2**20
 """Numbers of partitions, of which those of the rows of a batch are few."""
 _MOST_DISTINCT = 0.8
@@ -161,6 +161,7 @@ class _Files:
     columns: Sequence[StoredColumn]
     missing: MissingValues
     threads: ThreadPoolExecutor = field(init=False)
+    _with_dictionary: bool | list[str] | None = None
     _open: dict[PartitionTexts, _BufferedFile] = field(default_factory=dict)
     _num_files: int = 0
     _being_written: deque[tuple[int, Future[AddFile]]] = field(default_factory=deque)
@@ -312,11 +313,19 @@ class _Files:
                 store_decimal_as_integer=True,
                 coerce_timestamps="us",
                 write_page_index=False,
-                use_dictionary=_with_dictionary(table),
+                use_dictionary=self._columns_with_dictionary(table),
             )
         file.with_nan.update(leaf for leaf in self._float_leaves if leaf not in file.with_nan and _has_nan(table, leaf))
         file.writer.write_table(table, row_group_size=max(1, table.num_rows))
         file.batches, file.num_bytes = [], 0
+
+    def _columns_with_dictionary(self, table: pa.Table) -> bool | list[str]:
+        """As :func:`_with_dictionary` for the first file that has enough rows, and the same for all after it."""
+        if table.num_rows < _SAMPLED_ROWS:
+            return True
+        if self._with_dictionary is None:  # Two threads may decide at the same time.
+            self._with_dictionary = _with_dictionary(table)
+        return self._with_dictionary
 
     def _close(self, file: _BufferedFile) -> None:
         """Have a thread write the file to the store."""
@@ -377,9 +386,7 @@ def _codes(parts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
 
 
 def _with_dictionary(table: pa.Table) -> bool | list[str]:
-    """The columns of a file that get a dictionary, as pyarrow takes them: all, if few rows or few repeated values are known."""
-    if table.num_rows < _SAMPLED_ROWS:
-        return True
+    """The columns that get a dictionary, as pyarrow takes them: all but those whose first values are almost all distinct."""
     sample = table.slice(0, _SAMPLED_ROWS)
     distinct = {
         name
