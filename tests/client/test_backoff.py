@@ -1,5 +1,6 @@
 """The waits between the attempts of a request."""
 
+import threading
 import time
 from datetime import timedelta
 
@@ -13,9 +14,12 @@ SETTINGS = ClientSettings(retry_initial_delay=timedelta(seconds=0.5), retry_max_
 
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds of each wait, none of which takes any time."""
+    """Seconds of each wait of this thread, none of which takes any time. Threads that other tests left wait as they did."""
     waited: list[float] = []
-    monkeypatch.setattr(time, "sleep", waited.append)
+    here, sleep = threading.get_ident(), time.sleep
+    monkeypatch.setattr(
+        time, "sleep", lambda seconds: waited.append(seconds) if threading.get_ident() == here else sleep(seconds)
+    )
     return waited
 
 
