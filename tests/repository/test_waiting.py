@@ -22,6 +22,7 @@ _RANDOM = "random faults at random times; the results are checked after all proc
 SLEEPS: Mapping[str, str] = {
     "tests/budgets/spark_worker.py::main": "S3A keeps an answer for this long, by its own clock",
     "tests/catalog/sql/feed/test_entries.py::write": "a transaction stays open while others go on; any time is right",
+    "tests/client/test_backoff.py::waits": "waits of threads that other tests left; any time is right",
     "tests/contracts/commit_coordinator_lock_contract.py::wait": "others try to get "
     "the lock meanwhile; any time is right",
     "tests/contracts/commit_feed_contract.py::a_feed_reader_misses_no_concurrent_commit": "a reader without it would keep the "

@@ -4,12 +4,14 @@ No value changes here. What Arrow or Delta cannot represent is refused with the 
 """
 
 import datetime as dt
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
@@ -99,8 +101,15 @@ class ArrowRows:
                 continue
             with suppress(pa.ArrowInvalid):  # A value that does not fit is an error of the comparison of the schemas.
                 values = pa.array(table.column(position).to_pylist(), to_arrow_type(column.type))
-                table = table.set_column(position, item.name, values)
+                if column.type != FLOAT or not _is_too_large(values, table.column(position)):
+                    table = table.set_column(position, item.name, values)
         return ArrowRows(source=table, schema=from_arrow_schema(table.schema))
+
+
+def _is_too_large(singles: pa.Array, doubles: pa.ChunkedArray) -> bool:
+    """Whether a number has become infinite in single precision."""
+    became = pc.and_(pc.is_inf(singles), pc.invert(pc.is_inf(doubles)))
+    return bool(pc.any(became).as_py())
 
 
 def _is_number_of(inferred: pa.DataType, column: DataType) -> bool:
@@ -146,7 +155,10 @@ def _source(value: Any, what: str) -> pa.Table | pa.RecordBatchReader:
                 "The rows are an empty list, which has no columns. Nothing was written. Give a pyarrow.Table with a schema."
             )
         names = list(dict.fromkeys(name for row in value for name in row))
-        return pa.Table.from_pylist([{name: row.get(name) for name in names} for row in value])
+        table = pa.Table.from_pylist([{name: row.get(name) for name in names} for row in value])
+        for item in table.schema:
+            _check_one_kind((row.get(item.name) for row in value), item.type, item.name, what)
+        return table
     if isinstance(value, pa.RecordBatch):
         return pa.Table.from_batches([value])
     if isinstance(value, ArrowStream):
@@ -172,18 +184,50 @@ def from_pandas(value: Any, what: str) -> pa.Table:
     except UNCONVERTED as error:
         raise _pandas_error(value, what, error) from error
     for position, item in enumerate(table.schema):
-        # Arrow takes the type of the first value, and cuts the time off the others.
         column = value.iloc[:, position]
-        if (
-            item.type == pa.date32()
-            and column.dtype == object
-            and any(isinstance(cell, dt.datetime) for cell in column)
-        ):
-            raise InvalidArgumentError(
-                f"{what} has dates and times in column {item.name!r}. Nothing was written, because the times of day would be "
-                "lost. Convert the column, e.g. by pandas.to_datetime."
-            )
+        if column.dtype == object:
+            _check_one_kind(column, item.type, item.name, what)
     return table
+
+
+def _check_one_kind(values: Iterable[Any], kind: pa.DataType, name: str, what: str) -> None:
+    """Refuse values of Python that Arrow would change, because it takes the type of the first value.
+
+    Args:
+        kind: the type that Arrow took; ``name`` of the column; ``what``: the rows, for messages.
+
+    Raises:
+        InvalidArgumentError: dates beside times, times with a zone beside times without one, or booleans beside numbers.
+    """
+    if pat.is_struct(kind):
+        rows = [value for value in values if value is not None]
+        for item in kind:
+            _check_one_kind((row.get(item.name) for row in rows), item.type, name, what)
+    elif pat.is_list(kind):
+        _check_one_kind(
+            chain.from_iterable(value for value in values if value is not None), kind.value_type, name, what
+        )
+    mixed = _mixed(kind)
+    if mixed is not None and any(map(mixed[1], values)):
+        raise InvalidArgumentError(
+            f"{what} has {mixed[0]} in column {name!r}. Nothing was written, because some of them would be changed. Convert the "
+            "column to values of one kind."
+        )
+
+
+def _mixed(kind: pa.DataType) -> tuple[str, Callable[[Any], bool]] | None:
+    """What a column may have besides values of the type that Arrow took, in words, and whether a value is so."""
+    if pat.is_date(kind):
+        return "dates and times", lambda value: isinstance(value, dt.datetime) and value == value
+    if pat.is_timestamp(kind):
+        has_zone = kind.tz is not None
+        return (
+            "times with and without a time zone",
+            lambda value: isinstance(value, dt.datetime) and value == value and (value.tzinfo is not None) != has_zone,
+        )
+    if pat.is_floating(kind) or pat.is_integer(kind):
+        return "numbers and booleans", lambda value: isinstance(value, bool)
+    return None
 
 
 def _pandas_error(value: Any, what: str, error: Exception) -> InvalidArgumentError:

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowRows
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.arrow.write.missing_values import MissingValues
 from cm_delta_dagster.arrow.write.row_rules import BatchRule, row_rules
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
-from cm_delta_dagster.errors import CmDeltaError, InvalidDataError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.partition_directories import directory_name
 from cm_delta_dagster.protocol.actions.partition_values import serialize_partition_value
@@ -113,7 +113,7 @@ def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
             return
         except CmDeltaError:
             raise
-        except (*UNCONVERTED, OSError, RuntimeError) as error:
+        except Exception as error:  # Of the code of the caller.
             raise InvalidDataError(
                 f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
             ) from error
@@ -260,7 +260,7 @@ class _Files:
         texts = []
         for (item, name), array in zip(self._partitions, parts, strict=True):
             scalar = array[position]
-            key = (name, scalar)
+            key = (name, str(scalar) if pat.is_floating(scalar.type) else scalar)  # 0.0 equals -0.0.
             if key not in self._texts:
                 self._texts[key] = _text(item, scalar)
             texts.append(self._texts[key])
@@ -302,22 +302,31 @@ class _Files:
         if not file.batches:
             return
         table = pa.Table.from_batches(file.batches, schema=self._schema)
-        if file.writer is None:
-            codec = self.spec.compression or "zstd"
-            file.sink = pa.BufferOutputStream()
-            file.writer = pq.ParquetWriter(
-                file.sink,
-                self._schema,
-                compression=_CODECS.get(codec, codec),
-                store_schema=False,
-                store_decimal_as_integer=True,
-                coerce_timestamps="us",
-                write_page_index=False,
-                use_dictionary=self._columns_with_dictionary(table),
-            )
+        try:
+            if file.writer is None:
+                file.sink = pa.BufferOutputStream()
+                file.writer = self._writer(file.sink, table)
+            file.writer.write_table(table, row_group_size=max(1, table.num_rows))
+        except pa.ArrowNotImplementedError as error:
+            raise InvalidArgumentError(
+                f"A data file cannot hold the columns of the table: {error} Nothing was committed. Change the type of the column."
+            ) from error
         file.with_nan.update(leaf for leaf in self._float_leaves if leaf not in file.with_nan and _has_nan(table, leaf))
-        file.writer.write_table(table, row_group_size=max(1, table.num_rows))
         file.batches, file.num_bytes = [], 0
+
+    def _writer(self, sink: pa.BufferOutputStream, first: pa.Table) -> pq.ParquetWriter:
+        """Begin a file, whose first rows are ``first``."""
+        codec = self.spec.compression or "zstd"
+        return pq.ParquetWriter(
+            sink,
+            self._schema,
+            compression=_CODECS.get(codec, codec),
+            store_schema=False,
+            store_decimal_as_integer=True,
+            coerce_timestamps="us",
+            write_page_index=False,
+            use_dictionary=self._columns_with_dictionary(first),
+        )
 
     def _columns_with_dictionary(self, table: pa.Table) -> bool | list[str]:
         """As :func:`_with_dictionary` for the first file that has enough rows, and the same for all after it."""
@@ -417,8 +426,8 @@ def _text(item: StructField, scalar: pa.Scalar) -> str | None:
         return serialize_partition_value(scalar.as_py(), item.type)
     except (ValueError, OverflowError) as error:
         raise InvalidDataError(
-            f"The partition column {item.name!r} has the value {scalar}, which has no text in the log: {error}. Nothing was "
-            "committed. Replace the value."
+            f"The partition column {item.name!r} has a value that has no text in the log: {error}. Nothing was committed. Replace "
+            "the value."
         ) from error
 
 
@@ -429,5 +438,5 @@ def _has_nan(table: pa.Table, leaf: StatisticsColumn) -> bool:
         return False
     column = table[first]
     for name in inner:
-        column = pc.struct_field(column, name)
+        column = pc.struct_field(column, [column.type.get_field_index(name)])  # A name may look like a path.
     return bool(pat.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py())

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 _CURRENT_TIME = re.compile(r"\s*(current_timestamp(\s*\(\s*\))?|now\s*\(\s*\))\s*", re.IGNORECASE)
+_EXACT_DIGITS = 200
+"""More than a literal or a decimal has."""
 _BITS: Mapping[DataType, int] = {BYTE: 7, SHORT: 15, INTEGER: 31, LONG: 63}
 _KINDS: Mapping[DataType, type] = {BOOLEAN: bool, STRING: str, DATE: date, TIMESTAMP: datetime, TIMESTAMP_NTZ: datetime}
 
@@ -67,7 +69,8 @@ def _default(item: StructField, *, now_ms: int) -> Any:
         raise _NotLiteralError(text)
     if not _has_type(comparison.value, item.type):
         raise _NotLiteralError(text)
-    return float(comparison.value) if item.type == DOUBLE else comparison.value
+    # Spark's -0.0 is a decimal, which has no sign.
+    return float(comparison.value) + 0.0 if item.type == DOUBLE else comparison.value
 
 
 def _has_type(value: Any, data_type: DataType) -> bool:
@@ -76,8 +79,11 @@ def _has_type(value: Any, data_type: DataType) -> bool:
     if data_type in _BITS:
         return type(value) is int and -(2 ** _BITS[data_type]) <= value < 2 ** _BITS[data_type]
     if isinstance(data_type, DecimalType):
-        scaled = Decimal(value).scaleb(data_type.scale) if is_number else None
-        return scaled is not None and scaled == scaled.to_integral_value() and abs(scaled) < 10**data_type.precision
+        if not is_number:
+            return False
+        with localcontext(prec=_EXACT_DIGITS):
+            scaled = Decimal(value).scaleb(data_type.scale)
+            return scaled == scaled.to_integral_value() and abs(scaled) < 10**data_type.precision
     if data_type == DOUBLE:
         return isinstance(value, float) or (is_number and Decimal(float(value)) == value)
     if data_type in (TIMESTAMP, TIMESTAMP_NTZ):

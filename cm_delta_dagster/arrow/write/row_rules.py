@@ -22,9 +22,9 @@ from cm_delta_dagster.protocol.features.row_messages import (
     null_text,
 )
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
+from cm_delta_dagster.protocol.predicates.predicates import Comparison, Predicate, leaves, short_sql
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.schema.char_types import length_limits
+from cm_delta_dagster.protocol.schema.char_types import char_width, length_limits
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     VARIANT,
@@ -108,9 +108,18 @@ def _constraints(layout: TableLayout) -> Iterator[Constraint]:
 def _condition(constraint: Constraint, schema: StructType) -> RowFilter | None:
     """The compiled expression; None if only Spark can evaluate it, or say what is wrong with it."""
     try:
-        return row_filter(parse_predicate(constraint.expression, schema), schema)
+        predicate = parse_predicate(constraint.expression, schema)
+        condition = row_filter(predicate, schema)
     except InvalidArgumentError:
         return None
+    # Spark does not fill the literal with blanks here, and has rules of its own for integers that no column holds.
+    if any(char_width(item) for item in schema.fields if item.name in condition.columns):
+        return None
+    return None if any(map(_is_beyond_long, leaves(predicate))) else condition
+
+
+def _is_beyond_long(leaf: Predicate) -> bool:
+    return isinstance(leaf, Comparison) and isinstance(leaf.value, int) and not -(2**63) <= leaf.value < 2**63
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 _FIELD_ID = b"PARQUET:field_id"
-_LISTS = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list, pat.is_list_view, pat.is_large_list_view)
 
 
 def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
@@ -212,15 +211,28 @@ def _check_micros(array: pa.Array, name: str) -> None:
                 f"The column {name!r} has a time with a fraction of a microsecond, which Delta does not store. Nothing was "
                 "committed. Round the column to microseconds."
             ) from error
+    elif not _has_nanoseconds(kind):
+        return
     elif pat.is_dictionary(kind):
-        _check_micros(array.dictionary, name)
+        _check_micros(array.dictionary_decode(), name)
+    elif pat.is_run_end_encoded(kind):
+        _check_micros(pc.run_end_decode(array), name)
     elif pat.is_struct(kind):
         for place, item in enumerate(kind):
-            _check_micros(array.field(place), f"{name}.{item.name}")
+            _check_micros(pc.struct_field(array, [place]), f"{name}.{item.name}")
     elif pat.is_map(kind):
-        _check_micros(array.keys, f"{name}.key")
-        _check_micros(array.items, f"{name}.value")
-    elif pat.is_run_end_encoded(kind):
-        _check_micros(array.values, name)
-    elif any(is_list(kind) for is_list in _LISTS):
-        _check_micros(array.values, f"{name}.element")
+        array = array.filter(array.is_valid())
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        for part, values in (("key", array.keys), ("value", array.items)):
+            _check_micros(values.slice(first, last - first), f"{name}.{part}")
+    else:
+        _check_micros(pc.list_flatten(array), f"{name}.element")
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    """Whether a type has times in nanoseconds inside."""
+    if pat.is_timestamp(kind):
+        return bool(kind.unit == "ns")
+    if pat.is_dictionary(kind) or pat.is_run_end_encoded(kind):
+        return _has_nanoseconds(kind.value_type)
+    return any(_has_nanoseconds(kind.field(place).type) for place in range(kind.num_fields))

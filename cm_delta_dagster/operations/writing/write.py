@@ -206,7 +206,8 @@ def _slice(where: Condition, rows: WriteRows, snapshot: Snapshot, *, now_ms: int
     """The condition of the slice; None if it is the whole table."""
     predicate = slice_without_spark(where, snapshot, now_ms=now_ms) if rows.needs_no_spark else None
     if predicate is None:
-        session = rows.spark("only Spark evaluates the condition of the rows that they replace").sparkSession
+        text = f" {where}" if isinstance(where, str) else ""
+        session = rows.spark(f"only Spark evaluates the condition{text} of the rows that they replace").sparkSession
         predicate = slice_condition(where, snapshot, session=session, now_ms=now_ms)
     return None if isinstance(predicate, AlwaysTrue) else predicate
 

@@ -70,6 +70,9 @@ def is_partition_type(data_type: DataType) -> bool:
     return isinstance(data_type, DecimalType) or data_type in _SERIALIZERS
 
 
+_LEAST_PLAIN, _LEAST_SCIENTIFIC = -3, 7
+"""Powers of ten between which Java writes numbers without an exponent."""
+
 # --- value -> text ----------------------------------------------------------------------------------------------------
 
 
@@ -152,7 +155,22 @@ def _serialize_float(value: Any) -> str | None:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return repr(float(value))
+    return _number_text(repr(float(value)))
+
+
+def _number_text(shortest: str) -> str:
+    """The number of a text in the form of Java, which Spark and delta-spark write: 1.5, 1.0E10, 1.0E-5."""
+    sign, digits, exponent = Decimal(shortest).as_tuple()
+    assert isinstance(exponent, int)  # finite
+    text = "".join(map(str, digits)).rstrip("0") or "0"
+    magnitude = len(digits) + exponent - 1 if text != "0" else 0
+    if _LEAST_PLAIN <= magnitude < _LEAST_SCIENTIFIC:
+        padded = text.ljust(magnitude + 1, "0") if magnitude >= 0 else "0" * -magnitude + text
+        whole = max(magnitude, 0) + 1
+        number = f"{padded[:whole]}.{padded[whole:] or '0'}"
+    else:
+        number = f"{text[0]}.{text[1:] or '0'}E{magnitude}"
+    return f"-{number}" if sign else number
 
 
 def _serialize_single(value: Any) -> str | None:
@@ -160,9 +178,10 @@ def _serialize_single(value: Any) -> str | None:
     text = _serialize_float(value)
     if text is None or not math.isfinite(value):
         return text
-    single = pa.scalar(float(value), pa.float32())
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
     # The shortest text of the single precision value (1.1, not 1.100000023841858), as other writers use.
-    return single.cast(pa.string()).as_py() if math.isfinite(single.as_py()) else None
+    return _number_text(np.format_float_scientific(single, unique=True)) if np.isfinite(single) else None
 
 
 def _serialize_date(value: Any) -> str | None:

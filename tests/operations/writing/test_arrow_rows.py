@@ -28,7 +28,7 @@ from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.storage.local_store import local_path
-from tests.support.arrow_cases import CASES, KEYED, KEYED_COLUMNS, RowCase
+from tests.support.arrow_cases import CASES, INF, KEYED, KEYED_COLUMNS, NAN, RowCase
 from tests.support.arrow_engines import check_same_tables, sorted_rows
 
 
@@ -498,3 +498,76 @@ def test_a_slice_that_needs_spark_is_refused_without_a_session(
     ):
         without_spark.table("main.test.t").overwrite(pa.table({"id": [2]}), where=where)
     assert table.snapshot().version == 1
+
+
+MIXED: Mapping[str, tuple[list[Any], str]] = {
+    "dates and times": ([dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 12)], "dates and times"),
+    "dates and times in lists": ([[dt.date(2024, 1, 1)], [dt.datetime(2024, 1, 1, 12)]], "dates and times"),
+    "dates and times in structs": ([{"x": dt.date(2024, 1, 1)}, {"x": dt.datetime(2024, 1, 1, 12)}], "dates and times"),
+    "zones": ([dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)], "with and without a time zone"),
+    "zones, reversed": (
+        [dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1)],
+        "with and without a time zone",
+    ),
+    "booleans": ([1.5, True], "numbers and booleans"),
+}
+
+
+@pytest.mark.parametrize("case", MIXED)
+def test_values_of_several_kinds_are_refused_and_never_changed(lake: Connection, case: str) -> None:
+    import pandas as pd
+
+    values, message = MIXED[case]
+    for rows in ([{"v": value} for value in values], pd.DataFrame({"v": pd.Series(values, dtype=object)})):
+        with pytest.raises(InvalidArgumentError, match=f"{message} in column 'v'"):
+            lake.create_table_as("main.test.t", rows)
+    assert not lake.tables()
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_partitions_of_floats_are_those_of_spark(lake: Connection, spark: SparkSession) -> None:
+    doubles = [-0.0, 0.0, 1e300, -1.5e-5, 0.001, 1234567.0, 1e7, 0.1, NAN, INF, None]
+    rows = pa.table(
+        {"id": range(len(doubles)), "d": doubles, "f": pa.array(doubles[:2] + [1e10, 1.1] * 4 + [None], pa.float32())}
+    )
+    partitions = []
+    for engine, offered in (("arrow", rows), ("spark", spark.createDataFrame(rows).coalesce(1))):
+        table = lake.create_table(f"main.test.{engine}", "id bigint, d double, f float", partition_by=["d", "f"])
+        table.append(offered)
+        partitions.append(sorted(map(repr, table.snapshot().files["partitionValues"].to_pylist())))
+        assert sorted_rows(table.to_arrow()) == sorted_rows(rows)
+    assert partitions[0] == partitions[1]
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_what_no_file_or_column_can_hold_is_one_clear_error(lake: Connection) -> None:
+    with pytest.raises(InvalidArgumentError, match="no child field"):
+        lake.create_table_as("main.test.t", pa.table({"id": [1], "s": pa.array([{}], pa.struct([]))}))
+    table = lake.create_table("main.test.d", "id bigint, p date", partition_by=["p"])
+    with pytest.raises(InvalidDataError, match="'p' has a value that has no text in the log"):
+        table.append(pa.table({"id": [1], "p": pa.array([3_000_000], pa.int32()).cast(pa.date32())}))
+    single = lake.create_table("main.test.f", "f float")
+    with pytest.raises(SchemaMismatchError, match="float in the table and double"):
+        single.append([{"f": 1e300}])
+    assert table.snapshot().version == single.snapshot().version == 0
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_times_that_no_row_has_are_not_refused(lake: Connection) -> None:
+    lists = pa.array([[1], [1_000], None, [2_000]], pa.list_(pa.timestamp("ns"))).slice(1)
+    named = lake.create_table_as("main.test.t", pa.table({"a": lists, "s": pa.array([{".y": 1.5}] * 3)}))
+    assert sum(row["a"] is not None for row in named.to_arrow().to_pylist()) == 2
+
+
+def test_constraints_on_char_columns_are_left_to_spark(lake: Connection, spark: SparkSession) -> None:
+    table = lake.create_table("main.test.t", "v char(5)")
+    table.alter.add_constraint("c", "v <> 'ab'")
+    rows = pa.table({"v": ["ab"]})
+    ends = []
+    for offered in (rows, spark.createDataFrame(rows)):
+        try:
+            table.append(offered)
+            ends.append("accepted")
+        except InvalidDataError as error:
+            ends.append(str(error))
+    assert ends[0] == ends[1]
