@@ -127,6 +127,7 @@ def test_vacuum_keeps_what_a_clone_needs_and_delta_spark_does_not(
 
 
 @pytest.mark.requirements("VAC-1")
+@pytest.mark.exhaustive
 def test_a_clone_whose_source_delta_spark_vacuumed_names_the_missing_file(
     delta_spark: DeltaSpark, lake: Connection, tmp_path: Path
 ) -> None:

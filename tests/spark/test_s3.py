@@ -136,7 +136,8 @@ def test_a_missing_bucket_is_one_clear_error(seen: dict[str, Any]) -> None:
     assert "\n" not in seen["missing bucket"]
 
 
-@pytest.mark.parametrize("with_cloud", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("with_cloud", [True, False])
 def test_a_committer_writes_where_direct_writes_are_off(server: S3Server, jars: list[Path], with_cloud: bool) -> None:
     """Without spark-hadoop-cloud each file is copied, and a warning says so."""
     chosen = jars if with_cloud else [jar for jar in jars if "hadoop-cloud" not in jar.name]
