@@ -200,13 +200,13 @@ def _check_one_kind(values: Iterable[Any], kind: pa.DataType, name: str, what: s
         InvalidArgumentError: dates beside times, times with a zone beside times without one, or booleans beside numbers.
     """
     if pat.is_struct(kind):
-        rows = [value for value in values if value is not None]
+        rows = [value for value in values if isinstance(value, Mapping)]
         for item in kind:
             _check_one_kind((row.get(item.name) for row in rows), item.type, name, what)
     elif pat.is_list(kind):
-        _check_one_kind(
-            chain.from_iterable(value for value in values if value is not None), kind.value_type, name, what
-        )
+        # pandas has NaN for a list that is missing.
+        lists = (value for value in values if isinstance(value, Iterable))
+        _check_one_kind(chain.from_iterable(lists), kind.value_type, name, what)
     mixed = _mixed(kind)
     if mixed is not None and any(map(mixed[1], values)):
         raise InvalidArgumentError(

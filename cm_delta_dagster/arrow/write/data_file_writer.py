@@ -161,7 +161,7 @@ class _Files:
     columns: Sequence[StoredColumn]
     missing: MissingValues
     threads: ThreadPoolExecutor = field(init=False)
-    _with_dictionary: bool | list[str] | None = None
+    _dictionaries: bool | list[str] | None = None
     _open: dict[PartitionTexts, _BufferedFile] = field(default_factory=dict)
     _num_files: int = 0
     _being_written: deque[tuple[int, Future[AddFile]]] = field(default_factory=deque)
@@ -332,9 +332,9 @@ class _Files:
         """As :func:`_with_dictionary` for the first file that has enough rows, and the same for all after it."""
         if table.num_rows < _SAMPLED_ROWS:
             return True
-        if self._with_dictionary is None:  # Two threads may decide at the same time.
-            self._with_dictionary = _with_dictionary(table)
-        return self._with_dictionary
+        if self._dictionaries is None:  # Two threads may decide at the same time.
+            self._dictionaries = _with_dictionary(table)
+        return self._dictionaries
 
     def _close(self, file: _BufferedFile) -> None:
         """Have a thread write the file to the store."""

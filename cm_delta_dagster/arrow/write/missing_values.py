@@ -69,8 +69,10 @@ def _default(item: StructField, *, now_ms: int) -> Any:
         raise _NotLiteralError(text)
     if not _has_type(comparison.value, item.type):
         raise _NotLiteralError(text)
-    # Spark's -0.0 is a decimal, which has no sign.
-    return float(comparison.value) + 0.0 if item.type == DOUBLE else comparison.value
+    value = comparison.value
+    if item.type != DOUBLE:
+        return value
+    return abs(float(value)) if isinstance(value, Decimal) and not value else float(value)  # A decimal 0 has no sign.
 
 
 def _has_type(value: Any, data_type: DataType) -> bool:

@@ -15,19 +15,18 @@ from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidD
 from cm_delta_dagster.protocol.features.constraints import Constraint, check_constraints, invariants
 from cm_delta_dagster.protocol.features.expressions import known_columns
 from cm_delta_dagster.protocol.features.row_messages import (
-    MOST_SHOWN_COLUMNS,
     constraint_text,
     guard_text,
     length_text,
     null_text,
+    shown_columns,
 )
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, Predicate, leaves, short_sql
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.char_types import char_width, length_limits
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
-    BINARY,
-    VARIANT,
     VOID,
     ArrayType,
     DataType,
@@ -92,11 +91,12 @@ def row_rules(layout: TableLayout, guard: Predicate | None = None) -> Sequence[B
     for constraint in _constraints(layout):
         condition = _condition(constraint, schema)
         assert condition is not None, "only Spark evaluates it"
-        shown = tuple(path[0] for path in known_columns(constraint.expression, schema))
+        shown = known_columns(constraint.expression, schema)
         rules.append(_Condition(condition, constraint_text(constraint), shown, InvalidDataError, schema))
     if guard is not None:
         condition = row_filter(guard, schema)
-        rules.append(_Condition(condition, guard_text(guard), condition.columns, PartitionMismatchError, schema))
+        shown = tuple((item.name,) for item in schema.fields if item.name in condition.columns)
+        rules.append(_Condition(condition, guard_text(guard), shown, PartitionMismatchError, schema))
     return rules
 
 
@@ -128,7 +128,7 @@ class _Condition:
 
     condition: RowFilter
     text: str
-    shown: Sequence[str]
+    shown: Sequence[ColumnPath]
     error: type[CmDeltaError]
     schema: StructType
 
@@ -151,7 +151,7 @@ class _MaxLength:
         is_longer = pc.greater(pc.utf8_length(columns[self.item.name]), self.limit).fill_null(False)
         row = pc.index(is_longer, pa.scalar(True)).as_py()
         if row >= 0:
-            raise InvalidDataError(length_text(self.item) + _row_text(columns, row, [self.item.name], self.schema))
+            raise InvalidDataError(length_text(self.item) + _row_text(columns, row, [(self.item.name,)], self.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,19 +218,17 @@ def _elements(
     yield from _nulls(values.filter(is_valid), data_type, True, path, kept)
 
 
-def _row_text(columns: BatchColumns, row: int, shown: Sequence[str], schema: StructType) -> str:
-    """The values of a row for a message; of the simple columns among ``shown``, or else of all simple ones."""
-    names = dict.fromkeys(name for name in shown if _is_simple(schema.field(name)))
-    chosen = list(names) or [item.name for item in schema.fields if _is_simple(item)]
-    return ", ".join(f"{name} = {_text(columns[name][row])}" for name in chosen[:MOST_SHOWN_COLUMNS]) + "."
+def _row_text(columns: BatchColumns, row: int, named: Sequence[ColumnPath], schema: StructType) -> str:
+    """The values of a row for a message; see :func:`shown_columns`."""
+    paths = shown_columns(named, schema)
+    return ", ".join(f"{'.'.join(path)} = {_text(_value(columns, row, path))}" for path in paths) + "."
 
 
-def _is_simple(item: StructField | None) -> bool:
-    return (
-        item is not None
-        and not isinstance(item.type, StructType | ArrayType | MapType)
-        and item.type not in (VARIANT, BINARY)
-    )
+def _value(columns: BatchColumns, row: int, path: ColumnPath) -> pa.Scalar:
+    value = columns[path[0]].slice(row, 1)
+    for name in path[1:]:
+        value = pc.struct_field(value, [value.type.get_field_index(name)])
+    return value[0]
 
 
 def _text(scalar: pa.Scalar) -> str:

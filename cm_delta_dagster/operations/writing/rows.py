@@ -57,6 +57,7 @@ class WriteRows:
         self._rows = rows
         self._session = session
         self._guard: _Guard | None = None
+        self._unguarded: DataFrame | None = None
 
     @classmethod
     def of(
@@ -82,16 +83,15 @@ class WriteRows:
         return isinstance(self._rows, ArrowRows)
 
     def check(self, where: Predicate, schema: StructType, *, partition_columns: Sequence[str]) -> None:
-        """Have the write fail for a row for which ``where`` is not true. Call it once.
+        """Have the write fail for a row for which ``where`` is not true. A later call, of another attempt, replaces the condition.
 
         Args:
             schema: of the table after the write; ``where`` is evaluated over the values that the table will store.
         """
-        guard = _Guard(where=where, schema=schema, partition_columns=partition_columns)
+        self._guard = _Guard(where=where, schema=schema, partition_columns=partition_columns)
         if isinstance(self._rows, DataFrame):
-            self._rows = guard.guarded(self._rows)
-        else:
-            self._guard = guard
+            self._unguarded = self._rows if self._unguarded is None else self._unguarded
+            self._rows = self._guard.guarded(self._unguarded)
 
     def fit(self, schema: StructType) -> None:
         """Give numbers of Python the types of the columns of the table. Call it before the other methods."""
@@ -163,7 +163,6 @@ class WriteRows:
                 "write again."
             ) from error
         frame = session.createDataFrame(table, to_spark(rows.schema))
-        if self._guard is not None:
-            frame = self._guard.guarded(frame)
-        self._rows = frame
-        return frame
+        self._unguarded = frame
+        self._rows = frame if self._guard is None else self._guard.guarded(frame)
+        return self._rows

@@ -3,13 +3,44 @@
 Each text ends before the values of the row, which the engine adds.
 """
 
+from collections.abc import Sequence
+
 from cm_delta_dagster.protocol.features.constraints import Constraint
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
-from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
+from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
+    VARIANT,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+)
 
-MOST_SHOWN_COLUMNS = 6
-"""Values of so many columns of the row are shown."""
+_MOST_SHOWN_COLUMNS = 6
+
+
+def shown_columns(named: Sequence[ColumnPath], schema: StructType) -> list[ColumnPath]:
+    """The columns and nested fields whose values a message shows; at most six, neither binary nor nested.
+
+    Args:
+        named: those that the rule names. If none of them can be shown, columns of the schema are.
+    """
+    simple = list(dict.fromkeys(path for path in named if _is_simple(path, schema)))
+    others = ((item.name,) for item in schema.fields if _is_simple((item.name,), schema))
+    return (simple or list(others))[:_MOST_SHOWN_COLUMNS]
+
+
+def _is_simple(path: ColumnPath, schema: StructType) -> bool:
+    data_type: DataType = schema
+    for name in path:
+        item = data_type.field(name) if isinstance(data_type, StructType) else None
+        if item is None:
+            return False
+        data_type = item.type
+    return not isinstance(data_type, StructType | ArrayType | MapType) and data_type not in (VARIANT, BINARY)
 
 
 def guard_text(guard: Predicate) -> str:

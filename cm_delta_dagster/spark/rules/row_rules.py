@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.features.row_messages import MOST_SHOWN_COLUMNS
+from cm_delta_dagster.protocol.features.row_messages import shown_columns
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
-from cm_delta_dagster.protocol.schema.types import BINARY, VARIANT, ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
 
@@ -28,11 +28,8 @@ def row_message(kind: Violation, text: str, shown: Sequence[ColumnPath], schema:
         text: begins the message; the values of the row follow.
         shown: columns and nested fields to show; without a simple one among them, the simple columns of the schema.
     """
-    simple = [path for path in shown if _is_simple(path, schema)] or [
-        (item.name,) for item in schema.fields if _is_simple((item.name,), schema)
-    ]
     parts: list[Column] = [F.lit(text)]
-    for position, path in enumerate(simple[:MOST_SHOWN_COLUMNS]):
+    for position, path in enumerate(shown_columns(shown, schema)):
         value = F.coalesce(_value(path).cast("string"), F.lit("NULL"))
         parts += [F.lit(f"{', ' if position else ''}{'.'.join(path)} = "), value]
     return F.concat(*parts, F.lit("." + violation_suffix(kind)))
@@ -43,13 +40,3 @@ def _value(path: ColumnPath) -> Column:
     for name in path[1:]:
         value = value.getField(name)
     return value
-
-
-def _is_simple(path: ColumnPath, schema: StructType) -> bool:
-    data_type: DataType = schema
-    for name in path:
-        item = data_type.field(name) if isinstance(data_type, StructType) else None
-        if item is None:
-            return False
-        data_type = item.type
-    return not isinstance(data_type, StructType | ArrayType | MapType) and data_type not in (VARIANT, BINARY)

@@ -142,6 +142,12 @@ BROKEN: Mapping[str, tuple[str, Mapping[str, str], pa.Table, type[CmDeltaError]]
         pa.table({"id": [1, 2], "v": ["a", None]}),
         InvalidDataError,
     ),
+    "a nested field": (
+        "id bigint, s struct<x:int>",
+        {"delta.constraints.nested": "s.x > 1"},
+        pa.table({"id": [1], "s": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))}),
+        InvalidDataError,
+    ),
     "a length": ("id bigint, v varchar(2)", {}, pa.table({"id": [1], "v": ["äää"]}), InvalidDataError),
     "blanks": ("id bigint, v char(2)", {}, pa.table({"id": [1], "v": ["a  "]}), InvalidDataError),
     "NOT NULL": (
@@ -187,6 +193,7 @@ DEFAULTS: Mapping[str, tuple[str, Any]] = {
     "v bigint": ("9223372036854775807", 2**63 - 1),
     "v decimal(6,2)": ("1.5", Decimal("1.50")),
     "v double": ("1.5", 1.5),
+    "v double ": ("-0.0D", -0.0),
     "v boolean": ("true", True),
     "v string": ("'it''s'", "it's"),
     "v varchar(3)": ("'abc'", "abc"),
@@ -205,7 +212,8 @@ def test_a_missing_column_gets_its_literal_default(lake: Connection, spark: Spar
     table.append(pa.table({"id": [1]}))
     table.append(spark.createDataFrame([(2,)], "id bigint"))
     table.append(pa.table({"id": [3], "v": pa.nulls(1)}))
-    assert table.to_arrow().sort_by("id")["v"].to_pylist() == [value, value, None]
+    stored = table.to_arrow().sort_by("id")["v"].to_pylist()
+    assert list(map(repr, stored)) == list(map(repr, [value, value, None])), "-0.0 equals 0.0"
 
 
 @pytest.mark.usefixtures("no_spark")
@@ -522,6 +530,14 @@ def test_values_of_several_kinds_are_refused_and_never_changed(lake: Connection,
         with pytest.raises(InvalidArgumentError, match=f"{message} in column 'v'"):
             lake.create_table_as("main.test.t", rows)
     assert not lake.tables()
+
+
+def test_missing_lists_and_structs_of_pandas_are_null(lake: Connection) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": [[1], NAN, None], "s": [NAN, {"x": 1}, None]})
+    rows = lake.create_table_as("main.test.t", frame).to_arrow()
+    assert rows["a"].to_pylist() == [[1], None, None] and rows["s"].to_pylist() == [None, {"x": 1}, None]
 
 
 @pytest.mark.usefixtures("no_spark")
