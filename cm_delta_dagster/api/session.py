@@ -6,12 +6,11 @@ from copy import copy
 from datetime import tzinfo
 from enum import StrEnum
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
+from cm_delta_dagster.spark.library import SparkSession, pyspark
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import (
@@ -70,7 +69,7 @@ class ClientSession:
                 self._origin = _Origin.FOUND
             elif self._origin in (None, _Origin.STARTED):
                 ensure_java()
-                builder = SparkSession.builder.appName("cm_delta_dagster")
+                builder = pyspark.sql.SparkSession.builder.appName("cm_delta_dagster")
                 if REDACTION not in settings_of_environment():
                     builder = builder.config(REDACTION, REDACTED_NAMES)
                 with same_interpreter({}):

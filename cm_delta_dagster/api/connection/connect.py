@@ -5,8 +5,6 @@ from dataclasses import replace
 from datetime import tzinfo
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.api.keyword_hints import checking_keywords
 from cm_delta_dagster.catalog.opening import open_catalog
@@ -15,6 +13,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 

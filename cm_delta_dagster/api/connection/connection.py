@@ -14,8 +14,6 @@ from datetime import timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Self
 
-from pyspark.sql import DataFrame, SparkSession
-
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.connection.access import ConnectionAccess
 from cm_delta_dagster.api.connection.events import ConnectionEvents
@@ -55,6 +53,7 @@ from cm_delta_dagster.operations.tables.write_attempts import open_or_create
 from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
+from cm_delta_dagster.spark.library import DataFrame, SparkSession
 
 
 class Connection(AbsentMethods):
@@ -245,7 +244,7 @@ class Connection(AbsentMethods):
         return PathDeltaTable(self._session, table)
 
     def duckdb(
-        self, connection: "DuckDBPyConnection | None" = None, *, time_zone: tzinfo | str | None = None
+        self, connection: DuckDBPyConnection | None = None, *, time_zone: tzinfo | str | None = None
     ) -> DuckDBConnection:
         """Return a DuckDB connection whose statements can name the tables of the catalog: ``select * from main.sales.orders``.
 

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable, Mapping
 
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
-
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
@@ -13,6 +10,7 @@ from cm_delta_dagster.operations.sql.queries import StatementArguments, run_quer
 from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.writers import WRITERS, run_writer
+from cm_delta_dagster.spark.library import DataFrame, T
 
 
 def run_sql(session: ClientSession, statement: str, args: StatementArguments) -> DataFrame:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import types as T
 
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -17,9 +16,10 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import from_spark
+from cm_delta_dagster.spark.library import SparkStructType, T, is_data_type
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
 
-AnySchema: TypeAlias = str | StructType | T.StructType | pa.Schema | Sequence[Column]
+AnySchema: TypeAlias = str | StructType | SparkStructType | pa.Schema | Sequence[Column]
 """Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""
 
 
@@ -93,7 +93,7 @@ def _column_names(names: str | Sequence[str]) -> tuple[str, ...]:
 def _schema(schema: AnySchema) -> StructType:
     if isinstance(schema, StructType):
         return schema
-    if isinstance(schema, T.StructType):
+    if is_data_type(schema) and isinstance(schema, T.StructType):
         return from_spark(schema)
     if isinstance(schema, pa.Schema):
         return from_arrow_schema(schema)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark.sql import Column
-
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.table_changes import TableChanges
 from cm_delta_dagster.api.table.table_scan import TableScan
@@ -19,6 +17,7 @@ from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.spark.expressions.conditions import column_predicate
+from cm_delta_dagster.spark.library import is_column
 
 
 class HeldCommit:
@@ -97,10 +96,10 @@ class HeldCommit:
         scan = open_scan(
             self._opened(table),
             columns=columns,
-            where=None if isinstance(where, Column) else where,
+            where=None if is_column(where) else where,
             time_zone=as_zone(time_zone),
         )
-        if isinstance(where, Column):
+        if is_column(where):
             scan = replace(scan, where=column_predicate(where, scan.snapshot.schema))
         scan.check()
         return TableScan(self._connection, scan)

@@ -1,10 +1,9 @@
 """What a merge is given as ``on``: a condition, or the names of key columns."""
 
-from pyspark.sql import Column
-
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import Expression
 from cm_delta_dagster.remedies import MergeOnCondition
+from cm_delta_dagster.spark.library import is_column
 
 _LITERALS = frozenset({"true", "false", "null"})
 """Words that are conditions by themselves. A key column of such a name is given in a list."""
@@ -17,7 +16,7 @@ def is_key(text: str) -> bool:
 
 def merge_condition(on: object, *, source_alias: str, target_alias: str) -> Expression:
     """The condition of a merge, from a condition or key columns. Raises InvalidArgumentError for anything else."""
-    if isinstance(on, Column) or (isinstance(on, str) and not is_key(on)):
+    if is_column(on) or (isinstance(on, str) and not is_key(on)):
         return on
     keys = (on,) if isinstance(on, str) else on
     if not isinstance(keys, list | tuple) or not keys or not all(isinstance(key, str) for key in keys):
@@ -34,7 +33,7 @@ def _quoted(name: str) -> str:
 
 def key_columns(on: object) -> tuple[str, ...]:
     """The key columns of an upsert. Raises InvalidArgumentError for a Column."""
-    if isinstance(on, Column):
+    if is_column(on):
         raise InvalidArgumentError("An upsert takes the names of key columns, and no condition.").with_remedy(
             MergeOnCondition()
         )

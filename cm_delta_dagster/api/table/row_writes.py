@@ -5,8 +5,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from pyspark.sql import Column, DataFrame
-
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.merge_builder import MergeBuilder
@@ -31,6 +29,7 @@ from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.spark.library import Column, DataFrame
 
 
 class RowWrites(ABC):

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from pyspark.sql import types as T
-
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.peer_names import ALTERER_NAMES
 from cm_delta_dagster.api.table.constraint_methods import ConstraintMethods
@@ -32,8 +30,9 @@ from cm_delta_dagster.protocol.schema.alterations import Position
 from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType
 from cm_delta_dagster.spark.expressions.schema import from_spark
+from cm_delta_dagster.spark.library import SparkDataType, T, is_data_type
 
-AnyType: TypeAlias = DataType | T.DataType | str
+AnyType: TypeAlias = DataType | SparkDataType | str
 """A type of this package or of pyspark, or SQL text such as ``bigint`` or ``struct<a: int>``."""
 
 
@@ -184,7 +183,7 @@ class TableAlterer(AbsentMethods, ConstraintMethods):
 
 
 def _type(data_type: AnyType) -> DataType | str:
-    if not isinstance(data_type, T.DataType):
+    if not is_data_type(data_type):
         return data_type
     return from_spark(T.StructType([T.StructField("c", data_type)])).fields[0].type
 

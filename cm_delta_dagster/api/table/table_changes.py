@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
@@ -14,6 +13,7 @@ from cm_delta_dagster.operations.reading.change_query import ChangeScan
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
 from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, polars_frame
+from cm_delta_dagster.spark.library import DataFrame
 
 
 class TableChanges(AbsentMethods):

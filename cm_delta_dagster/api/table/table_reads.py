@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import tzinfo
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
 
 from cm_delta_dagster.api.absent_methods import refuses_paths
 from cm_delta_dagster.api.session import ClientSession
@@ -38,6 +37,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.conditions import column_predicate
+from cm_delta_dagster.spark.library import DataFrame, is_column
 
 TableT = typing.TypeVar("TableT", bound=ReadableTable)
 
@@ -188,12 +188,12 @@ class TableReads(typing.Generic[TableT]):
         scan = open_scan(
             self.table,
             columns=columns,
-            where=None if isinstance(where, Column) else where,
+            where=None if is_column(where) else where,
             version=self._version_to_read(version, timestamp),
             timestamp_ms=self._epoch_ms(timestamp, time_zone),
             time_zone=as_zone(time_zone),
         )
-        if isinstance(where, Column):
+        if is_column(where):
             scan = replace(scan, where=column_predicate(where, scan.snapshot.schema))
         scan.check()  # So that what is wrong is an error of this call.
         return TableScan(self._connection, scan)

@@ -5,7 +5,6 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
@@ -24,6 +23,7 @@ from cm_delta_dagster.operations.reading.read_dataset import read_dataset
 from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, PolarsLazyFrame, scan_polars
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
+from cm_delta_dagster.spark.library import DataFrame
 
 __all__ = ["PandasDataFrame", "TableScan"]
 
@@ -95,7 +95,7 @@ class TableScan(AbsentMethods):
         """Like :meth:`to_arrow`, in batches, for tables larger than memory. Close the reader to stop early."""
         return read_batches(self._zoned)
 
-    def to_pandas(self, **options: Any) -> PandasDataFrame:
+    def to_pandas(self, **options: Any) -> "PandasDataFrame":
         """The rows as a pandas DataFrame. Raises as :meth:`to_arrow`.
 
         Args:

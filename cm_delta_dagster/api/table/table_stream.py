@@ -3,8 +3,6 @@
 import typing
 from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
-
 from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
@@ -14,6 +12,7 @@ from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches,
 from cm_delta_dagster.operations.reading.stream_state import StreamOptions
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.spark.library import DataFrame
 
 
 class TableStream(AbsentMethods):

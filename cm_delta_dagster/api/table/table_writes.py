@@ -3,9 +3,6 @@
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
-
 from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.api.table.table_alterer import TableAlterer
@@ -19,6 +16,7 @@ from cm_delta_dagster.operations.writing.deferred_writes import hold_write
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode, StreamWrite, write_stream
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.spark.library import DataFrame, StreamingQuery
 
 
 class TableWrites(RowWrites, TableReads[Table]):

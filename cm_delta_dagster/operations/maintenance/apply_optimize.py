@@ -2,7 +2,6 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
@@ -11,6 +10,7 @@ from cm_delta_dagster.errors import CommitConflictError
 from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, apply_plan
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
+from cm_delta_dagster.spark.library import SparkSession
 
 
 def apply_optimize(

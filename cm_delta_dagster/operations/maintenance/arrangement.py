@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -25,6 +24,7 @@ from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_layout_columns
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.remedies import SetClusteringColumns
+from cm_delta_dagster.spark.library import DataFrame
 from cm_delta_dagster.spark.write.clustering import MAX_Z_ORDER_COLUMNS, LayoutColumn, along_curve, curve_for
 
 RUN_TAG = "ZCUBE_ID"

@@ -4,8 +4,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -18,6 +16,7 @@ from cm_delta_dagster.operations.maintenance.authorization import maintenance_le
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, apply_plan
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
+from cm_delta_dagster.spark.library import SparkSession
 
 _log = logging.getLogger(__name__)
 

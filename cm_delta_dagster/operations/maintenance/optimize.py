@@ -16,7 +16,6 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
@@ -61,6 +60,7 @@ from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
 from cm_delta_dagster.protocol.statistics.statistics import num_records
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, pyspark
 from cm_delta_dagster.spark.read.layout import absolute_locations
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.session.session import temporary_settings
@@ -328,7 +328,7 @@ def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tup
         yield bins, _shuffle(table, plan.snapshot, bins, spark)
     for bins in _batches(large, size=_LARGE_BINS_PER_JOB):
         frames = [_scan(table, plan.snapshot, files, spark).coalesce(1) for files in bins]
-        yield bins, reduce(DataFrame.unionAll, frames)
+        yield bins, reduce(pyspark.sql.DataFrame.unionAll, frames)
 
 
 def _batches(bins: Sequence[pa.Table], *, size: int) -> Iterator[Sequence[pa.Table]]:

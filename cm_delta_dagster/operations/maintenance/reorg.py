@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
@@ -21,6 +20,7 @@ from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.read.footers import read_footers
 from cm_delta_dagster.spark.read.layout import absolute_locations
 from cm_delta_dagster.storage.store import ObjectStatus, Store

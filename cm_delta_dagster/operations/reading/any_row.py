@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
+from cm_delta_dagster.spark.library import SparkSession
 
 
 def has_rows(scan: SnapshotScan, session: Callable[[], SparkSession]) -> bool:

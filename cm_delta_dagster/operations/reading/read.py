@@ -8,8 +8,6 @@ import logging
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import names_table, names_version
@@ -21,6 +19,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.spark.expressions.conditions import check_time_zone
 from cm_delta_dagster.spark.expressions.predicates import to_column
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession
 from cm_delta_dagster.spark.read.scan import scan
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import default_zone

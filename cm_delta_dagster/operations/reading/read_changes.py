@@ -9,8 +9,6 @@ from functools import reduce
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.operations.arguments import names_table
@@ -34,6 +32,7 @@ from cm_delta_dagster.protocol.predicates.predicates import conjunction
 from cm_delta_dagster.spark.expressions.conditions import check_time_zone
 from cm_delta_dagster.spark.expressions.predicates import to_column
 from cm_delta_dagster.spark.expressions.schema import quoted, to_spark
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, pyspark
 from cm_delta_dagster.spark.read.scan import FILE_COLUMN, scan, scan_with_files, spark_file_path
 from cm_delta_dagster.spark.session.errors import Violation, spark_errors, violation_text
 from cm_delta_dagster.spark.session.session import default_zone
@@ -63,7 +62,7 @@ def read_changes(scan: ChangeScan, *, spark: SparkSession) -> DataFrame:
         scans = _SparkChanges(spark=spark, table=table, changes=scan.changes, query=query)
         # The first frame of a union gives it names and metadata, so an empty one with the schema of the feed comes first.
         empty = spark.createDataFrame([], to_spark(query.schema))
-        frame = reduce(DataFrame.union, scans.frames(), empty)
+        frame = reduce(pyspark.sql.DataFrame.union, scans.frames(), empty)
         predicate = conjunction(part for part in (query.on_rows, query.on_changes) if part is not None)
         if scan.where is not None:
             frame = frame.where(to_column(predicate, query.schema))

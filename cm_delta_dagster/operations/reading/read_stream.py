@@ -4,28 +4,21 @@ Each call registers a source of its own (``spark_stream_source``), because the s
 which Spark analyses the DataFrame.
 """
 
+from __future__ import annotations
+
 import datetime as dt
 import re
 import uuid
 from collections.abc import Sequence
-
-from pyspark import cloudpickle
-from pyspark.errors import PySparkException, PySparkTypeError
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
-from cm_delta_dagster.operations.reading.spark_stream_source import (
-    CatalogHandle,
-    PathHandle,
-    StreamSpec,
-    TableSource,
-    source_form,
-)
 from cm_delta_dagster.operations.reading.stream_state import StreamOptions, stream_columns
 from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
@@ -34,7 +27,14 @@ from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, data_type_text
 from cm_delta_dagster.remedies import StreamWithoutSpark
 from cm_delta_dagster.spark.expressions.schema import to_spark
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, pyspark, pyspark_errors
 from cm_delta_dagster.spark.session.session import default_zone
+
+if TYPE_CHECKING:
+    from cm_delta_dagster.operations.reading import spark_stream_source
+else:
+    # Its classes are derived from those of PySpark.
+    spark_stream_source = DeferredModule("cm_delta_dagster.operations.reading.spark_stream_source")
 
 
 @names_table
@@ -59,10 +59,10 @@ def stream(
     spec = stream_spec(table, options or StreamOptions(), spark=spark, columns=columns, where=where)
     # Each source needs a name of its own; the progress of a query shows its first part.
     name = f"cm_delta_{re.sub(r'[^A-Za-z0-9]+', '_', str(table.identifier))}_{uuid.uuid4().hex[:12]}"
-    spark.dataSource.register(type("CmDelta", (TableSource,), {"spec": spec, "format_name": name}))
+    spark.dataSource.register(type("CmDelta", (spark_stream_source.TableSource,), {"spec": spec, "format_name": name}))
     try:
         return spark.readStream.format(name).load()
-    except PySparkException as error:
+    except pyspark_errors.PySparkException as error:
         raise EngineError(
             f"Spark cannot open {table.identifier} as a stream in a Python process of its own: {_last_error(str(error))} That "
             "process needs the same version of this package as the driver, and access to catalog and storage."
@@ -82,12 +82,12 @@ def stream_spec(
     spark: SparkSession,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
-) -> StreamSpec:
+) -> spark_stream_source.StreamSpec:
     """The specification of the source of a stream. Raises InvalidArgumentError as :func:`stream`."""
     options.check()
     reading = definition_of(table.snapshot())
     zone = default_zone(table.time_zone, spark)
-    spec = StreamSpec(
+    spec = spark_stream_source.StreamSpec(
         handle=_handle(table),
         options=options,
         reading=reading,
@@ -102,12 +102,12 @@ def stream_spec(
     return spec
 
 
-def _handle(table: ReadableTable) -> CatalogHandle | PathHandle:
+def _handle(table: ReadableTable) -> spark_stream_source.CatalogHandle | spark_stream_source.PathHandle:
     if not isinstance(table, Table):
-        return PathHandle(table=table.in_time_zone(None))
+        return spark_stream_source.PathHandle(table=table.in_time_zone(None))
     client = table.services
     assert isinstance(client, DeltaClient)
-    return CatalogHandle(
+    return spark_stream_source.CatalogHandle(
         client=client.spec(),
         store=table.store,
         identifier=table.identifier,
@@ -124,20 +124,20 @@ def _zone(zone: dt.tzinfo, reading: VersionDefinition) -> dt.tzinfo:
     return zone.zone if isinstance(zone, DeferredZone) else zone
 
 
-def _check_types(spec: StreamSpec) -> None:
+def _check_types(spec: spark_stream_source.StreamSpec) -> None:
     for item in spec.schema.fields:
         try:
-            source_form(to_spark(StructType((item,))))
-        except PySparkTypeError as error:
+            spark_stream_source.source_form(to_spark(StructType((item,))))
+        except pyspark_errors.PySparkTypeError as error:
             raise InvalidArgumentError(
                 f"Column {item.name!r} has the type {data_type_text(item.type)}, which Spark does not accept from a source in "
                 "Python. Leave it out of the columns to read, or do without Spark."
             ).with_remedy(StreamWithoutSpark()) from error
 
 
-def _check_portable(spec: StreamSpec) -> None:
+def _check_portable(spec: spark_stream_source.StreamSpec) -> None:
     try:
-        cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # pyspark's copy has no types.
+        pyspark.cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # pyspark's copy has no types.
     except Exception as error:  # Objects that cannot be pickled may raise any error.
         raise InvalidArgumentError(
             f"Spark cannot stream the table, because its other processes have to open it ({error}): this needs a catalog in a "

@@ -3,9 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
@@ -23,6 +20,7 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of, sql_type
 from cm_delta_dagster.spark.expressions.store_assignment import by_name, by_position
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession
 from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.session.errors import spark_errors
 

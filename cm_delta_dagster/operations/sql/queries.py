@@ -4,18 +4,14 @@ Spark gets the text as it is, with a DataFrame in place of each table of the cat
 view for the time of the analysis (on Spark Connect, a name inside of the plan), so that no view stays in the session.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any, TypeAlias
-
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, ParseException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -43,9 +39,10 @@ from cm_delta_dagster.operations.sql.table_references import (
 from cm_delta_dagster.operations.sql.time_travel import VersionText
 from cm_delta_dagster.operations.tables.ratify_hold import held_tables
 from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, lexemes, parts_of, plain_string
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession, T, py4j_errors, pyspark_errors
 from cm_delta_dagster.spark.session.errors import mapped, spark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
-from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect, session_time_zone
+from cm_delta_dagster.spark.session.session import is_connect, network_errors, session_time_zone
 
 StatementArguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 """Values of the parameters of a statement, by name or in order."""
@@ -251,13 +248,13 @@ class _Query:
         try:
             with without_query_logs():
                 yield
-        except (PySparkException, Py4JError, *NETWORK_ERRORS) as error:
+        except (pyspark_errors.PySparkException, py4j_errors.Py4JError, *network_errors()) as error:
             raise self._mapped(error) from error
 
     def _mapped(self, error: Exception) -> CmDeltaError:
-        if isinstance(error, ParseException):
+        if isinstance(error, pyspark_errors.ParseException):
             return _unparsable(self.text, self._parse_error(error))
-        if not isinstance(error, AnalysisException):
+        if not isinstance(error, pyspark_errors.AnalysisException):
             return mapped(error, "running the query")
         condition = error.getCondition()
         parameters = error.getMessageParameters() or {}
@@ -272,20 +269,20 @@ class _Query:
         shown = _POSITION.sub("", str(error).strip().splitlines()[0])
         return InvalidArgumentError(f"Spark does not accept the query: {shown}")
 
-    def _parse_error(self, error: ParseException) -> str:
+    def _parse_error(self, error: pyspark_errors.ParseException) -> str:
         """Spark's message for the text as the user wrote it, with the place there."""
         try:
             self.spark.sql(self.text)  # It cannot be parsed, so that nothing runs.
-        except ParseException as own:
+        except pyspark_errors.ParseException as own:
             return str(own)
-        except PySparkException:
+        except pyspark_errors.PySparkException:
             pass
         return str(error)
 
     def _views(self) -> list[str]:
         try:
             return [view.name for view in self.spark.catalog.listTables()]
-        except (PySparkException, Py4JError):
+        except (pyspark_errors.PySparkException, py4j_errors.Py4JError):
             return []
 
 

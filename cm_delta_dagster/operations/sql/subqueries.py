@@ -4,12 +4,10 @@ A condition has none: it is evaluated several times, and conflict detection comp
 value may be a query that returns one value and names no column of the table; it is computed before the statement.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
@@ -18,6 +16,7 @@ from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.targets import SqlSession
 from cm_delta_dagster.protocol.predicates.sql_lexer import lexemes
 from cm_delta_dagster.protocol.predicates.sql_strings import literal_text
+from cm_delta_dagster.spark.library import Column, F, T
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 _QUERIES = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE"))
@@ -82,7 +81,7 @@ class ScalarQueries:
     query: PreparedQuery | None
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> "ScalarQueries":
+    def of(cls, texts: Sequence[str]) -> ScalarQueries:
         """Find the queries. Raises InvalidArgumentError for one after IN or EXISTS."""
         queries = [(text, place) for text in texts for place in _places(text)]
         for text, place in queries:

@@ -3,8 +3,6 @@
 import typing
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
@@ -28,6 +26,7 @@ from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.remedies import AdoptTable
+from cm_delta_dagster.spark.library import SparkSession
 
 
 class SqlSession(typing.Protocol):

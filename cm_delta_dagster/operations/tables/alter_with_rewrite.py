@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
@@ -44,6 +43,7 @@ from cm_delta_dagster.protocol.features.feature_removal import (
 from cm_delta_dagster.protocol.features.table_features import canonical_name, check_writable, supports
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.schema.types import check_column_names, walk_fields
+from cm_delta_dagster.spark.library import SparkSession
 
 
 @names_table

@@ -3,9 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -24,6 +21,7 @@ from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_pat
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
 from cm_delta_dagster.remedies import EnableTableFeature
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import F, SparkSession
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
 from cm_delta_dagster.spark.session.cancellation import collected_rows
 from cm_delta_dagster.spark.session.errors import spark_errors

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from pyspark.sql import Row, SparkSession
-
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -18,6 +16,7 @@ from cm_delta_dagster.protocol.features.constraints import Constraint, constrain
 from cm_delta_dagster.protocol.features.expressions import checked_text, known_columns
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
+from cm_delta_dagster.spark.library import Row, SparkSession
 from cm_delta_dagster.spark.rules.constraints import check_boolean, is_true
 from cm_delta_dagster.spark.session.cancellation import collected_rows
 from cm_delta_dagster.spark.session.errors import spark_errors

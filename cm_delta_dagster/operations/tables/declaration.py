@@ -8,8 +8,6 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -51,6 +49,7 @@ from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.rules.constraints import check_boolean, check_expression_types, expression_type
 
 OPERATION = "ALTER TABLE"

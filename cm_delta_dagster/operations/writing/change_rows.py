@@ -11,7 +11,6 @@ from functools import reduce
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
@@ -35,6 +34,7 @@ from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, Wri
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.changes.found_changes import FileChanges, FoundChanges
 from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, pyspark
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.read.scan import scan
 from cm_delta_dagster.spark.write.optimized_write import RowGathering
@@ -345,7 +345,7 @@ class RowChangeRun:
             if num_inserted:
                 parts.append(self.write.inserted_changes(self.session, inserted))
         gathering = self._gathering_images([changed[place] for place in sorted(changed)])
-        recorded = self.write.add_changes(reduce(DataFrame.union, parts), gathering) - num_inserted
+        recorded = self.write.add_changes(reduce(pyspark.sql.DataFrame.union, parts), gathering) - num_inserted
         file_changes = [file.changes for file in changed.values()]
         whole = 0 if self.whole is None else logical_row_count(self.whole)
         expected = sum(

@@ -7,8 +7,6 @@ replaced by the time of the call, and a non-deterministic condition is refused b
 from datetime import UTC, datetime, tzinfo
 from typing import TypeAlias
 
-from pyspark.sql import Column, SparkSession
-
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import as_predicate
@@ -18,6 +16,7 @@ from cm_delta_dagster.protocol.predicates.sql_checks import Clock
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.conditions import check_repeatable, check_time_zone, column_predicate
+from cm_delta_dagster.spark.library import Column, SparkSession, is_column
 from cm_delta_dagster.spark.session.session import session_time_zone
 
 Condition: TypeAlias = Predicate | str | Column
@@ -30,7 +29,7 @@ def read_condition(where: Condition | None, schema: StructType, *, zone: tzinfo 
     Args:
         zone: time zone of literals in SQL text that name none; None for that of the session.
     """
-    return column_predicate(where, schema) if isinstance(where, Column) else as_predicate(where, schema, zone=zone)
+    return column_predicate(where, schema) if is_column(where) else as_predicate(where, schema, zone=zone)
 
 
 def write_condition(
@@ -79,7 +78,7 @@ def slice_without_spark(where: Condition, snapshot: Snapshot, *, now_ms: int) ->
     Raises:
         InvalidArgumentError: not a :data:`Condition`, or it compares a partition column with the empty text.
     """
-    if isinstance(where, Column):
+    if is_column(where):
         return None
     zone = snapshot.time_zone
     if isinstance(where, str) and zone is not None:

@@ -1,7 +1,5 @@
 """DELETE FROM ... WHERE, by deletion vectors or copy-on-write, in one commit."""
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
@@ -21,6 +19,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 

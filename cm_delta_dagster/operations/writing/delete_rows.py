@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts, with_files
@@ -19,6 +18,7 @@ from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches
 from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
 from cm_delta_dagster.spark.expressions.predicates import holds
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 _ALIAS = "target"

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -20,6 +19,7 @@ from cm_delta_dagster.protocol.statistics.file_forecast import (
 )
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, schema_leaves
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.write.optimized_write import (
     AS_THEY_ARE,

@@ -3,14 +3,13 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
-
 from cm_delta_dagster.arrow.write.data_file_writer import write_arrow_files
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.operations.writing.rows import RowsForArrow
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
 from cm_delta_dagster.protocol.statistics.file_forecast import Gathered
+from cm_delta_dagster.spark.library import DataFrame
 from cm_delta_dagster.spark.write.optimized_write import AS_THEY_ARE, RowGathering, few_files_settings, in_few_files
 from cm_delta_dagster.spark.write.write import write_files
 

@@ -5,9 +5,6 @@ from enum import StrEnum
 from functools import reduce
 from operator import and_
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
@@ -44,6 +41,7 @@ from cm_delta_dagster.spark.changes.merge import (
     source_facts,
 )
 from cm_delta_dagster.spark.expressions.schema import quoted, schema_of
+from cm_delta_dagster.spark.library import DataFrame, F
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import check_frame
 from cm_delta_dagster.spark.stores.object_stores import spark_storage

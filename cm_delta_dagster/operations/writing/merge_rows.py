@@ -8,8 +8,6 @@ shuffled at most once, and of the rows that are written only those that change.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from pyspark.sql import Column, DataFrame
-
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -50,6 +48,7 @@ from cm_delta_dagster.spark.changes.key_ranges import SourceRange, source_range
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
 from cm_delta_dagster.spark.expressions.conditions import column_text
 from cm_delta_dagster.spark.expressions.schema import schema_of
+from cm_delta_dagster.spark.library import DataFrame, is_column
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import check_frame, temporary_settings
 from cm_delta_dagster.spark.stores.object_stores import spark_storage
@@ -249,6 +248,6 @@ def expression_text(expression: Condition) -> str:
     """The text of an expression for the history of the table."""
     if isinstance(expression, str):
         return expression
-    if not isinstance(expression, Column):
+    if not is_column(expression):
         return to_sql(expression)
     return column_text(expression) or " ".join(str(expression).split())

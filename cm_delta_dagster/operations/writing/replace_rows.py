@@ -7,8 +7,6 @@ from operator import and_
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidDataError
@@ -39,6 +37,7 @@ from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAc
 from cm_delta_dagster.spark.changes.key_ranges import source_range
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import DataFrame, F
 from cm_delta_dagster.spark.session.session import default_zone
 from cm_delta_dagster.spark.write.stored_values import as_read
 

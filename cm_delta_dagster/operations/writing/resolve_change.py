@@ -8,9 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.writing.conditions import Condition
@@ -62,6 +59,7 @@ from cm_delta_dagster.spark.expressions.conditions import (
 )
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, to_spark
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, is_column
 from cm_delta_dagster.spark.read.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import session_time_zone
@@ -206,7 +204,7 @@ class _Resolution:
         return {ClauseKind.NOT_MATCHED: self.source, ClauseKind.NOT_MATCHED_BY_SOURCE: self.target}.get(kind)
 
     def _column(self, expression: Condition | Expression, side: Side | None, *, may_vary: bool = False) -> Column:
-        if isinstance(expression, Column):
+        if is_column(expression):
             return expression
         if isinstance(expression, str):
             return F.expr(self._text(expression, side, may_vary=may_vary))
@@ -215,7 +213,7 @@ class _Resolution:
 
     def _compared(self, expression: Condition | Expression, plain: Column, side: Side | None) -> Column:
         """``expression``, which is ``plain`` as a Column, with values of the source as the table will store them."""
-        if self.change.source is None or side is not None or not isinstance(expression, str | Column):
+        if self.change.source is None or side is not None or not (isinstance(expression, str) or is_column(expression)):
             return plain
         text = expression if isinstance(expression, str) else column_text(expression)
         stored = StoredComparisons(self.change, self.target, self.source, self.snapshot.partition_columns)
@@ -250,7 +248,7 @@ class _Resolution:
         """A predicate over the table that follows from the condition of a clause."""
         if condition is None:
             return AlwaysTrue()
-        if not isinstance(condition, str | Column):
+        if not (isinstance(condition, str) or is_column(condition)):
             return condition
         text = condition if isinstance(condition, str) else column_text(condition)
         own = None if text is None else own_text(text, self.target, self.source)
@@ -366,7 +364,7 @@ class _Resolution:
             # The values of a merge are computed once; those of other changes are refused as by delta-spark.
             may_vary = self.change.source is not None
             value = F.lit(None) if _is_default(expression) else self._column(expression, side, may_vary=may_vary)
-            if isinstance(expression, Column) and not may_vary:
+            if is_column(expression) and not may_vary:
                 check_repeatable_column(value, self._scope())
             assigned.append((path, value))
         return assigned
@@ -408,7 +406,7 @@ def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChan
 
 
 def _check_value(name: str, expression: object) -> None:
-    if not isinstance(expression, str | Column):
+    if not (isinstance(expression, str) or is_column(expression)):
         raise InvalidArgumentError(
             f"The value of {name!r} is {expression!r} of type {type(expression).__name__}. Nothing was written. Give SQL text, "
             'such as "NULL", "5" or "\'text\'", or a Column, such as pyspark.sql.functions.lit(...).'

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pyspark.sql import Column, DataFrame
-
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.library import Column, DataFrame
 
 Expression: TypeAlias = str | Column
 """A value: SQL text or a pyspark Column."""

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-from pyspark.sql import DataFrame, SparkSession
-
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import needs_spark
@@ -16,6 +14,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjuncti
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, is_frame
 from cm_delta_dagster.spark.session.session import check_frame
 from cm_delta_dagster.spark.write.stored_values import guarded_source
 
@@ -75,7 +74,7 @@ class WriteRows:
         """
         if isinstance(value, WriteRows):
             return value
-        return cls(check_frame(value) if isinstance(value, DataFrame) else ArrowRows.of(value, what), session)
+        return cls(check_frame(value) if is_frame(value) else ArrowRows.of(value, what), session)
 
     @property
     def needs_no_spark(self) -> bool:
@@ -89,7 +88,7 @@ class WriteRows:
             schema: of the table after the write; ``where`` is evaluated over the values that the table will store.
         """
         self._guard = _Guard(where=where, schema=schema, partition_columns=partition_columns)
-        if isinstance(self._rows, DataFrame):
+        if is_frame(self._rows):
             self._unguarded = self._rows if self._unguarded is None else self._unguarded
             self._rows = self._guard.guarded(self._unguarded)
 
@@ -106,7 +105,7 @@ class WriteRows:
     @property
     def session(self) -> SparkSession | None:
         """The Spark session of the rows, or that runs or was configured; None if there is none."""
-        return self._rows.sparkSession if isinstance(self._rows, DataFrame) else self._session()
+        return self._rows.sparkSession if is_frame(self._rows) else self._session()
 
     def written_to(self, layout: TableLayout, guard: Predicate | None = None) -> DataFrame | RowsForArrow:
         """The rows for the engine that writes them to the table, which is ``layout`` after the write. Raises as :meth:`spark`.
@@ -115,7 +114,7 @@ class WriteRows:
             guard: a condition that each row must satisfy. Rows for Spark are returned without it.
         """
         rows = self._rows
-        if isinstance(rows, DataFrame):
+        if is_frame(rows):
             return rows
         guards = [part for part in (guard, None if self._guard is None else self._guard.where) if part is not None]
         both = conjunction(guards) if guards else None
@@ -152,7 +151,7 @@ class WriteRows:
             InvalidDataError: the stream of the rows failed, or has values that Spark does not take.
         """
         rows = self._rows
-        if isinstance(rows, DataFrame):
+        if is_frame(rows):
             return rows
         session = self.needed_session(reason)
         try:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.scan import row_positions, scan_batches
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
@@ -20,6 +19,7 @@ from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.types import VARIANT, VOID, StructType, walk_types
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.expressions.schema import to_spark
+from cm_delta_dagster.spark.library import DataFrame, SparkSession
 from cm_delta_dagster.spark.session.session import default_zone
 from cm_delta_dagster.storage.store import Store
 

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -19,6 +18,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
+from cm_delta_dagster.spark.library import DataFrame, SparkSession
 from cm_delta_dagster.spark.read.footers import iter_footers
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.read.scan import scan, scan_with_files

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
@@ -27,6 +25,7 @@ from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, to_sql
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.stores.object_stores import spark_storage
 

@@ -8,10 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
-
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
@@ -26,6 +22,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.expressions.schema import schema_of
+from cm_delta_dagster.spark.library import DataFrame, StreamingQuery, pyspark_errors
 from cm_delta_dagster.spark.session.session import check_frame, is_connect
 
 _QUERY_ID = "sql.streaming.queryId"
@@ -97,7 +94,7 @@ def write_stream(
         writer = writer.trigger(**write.trigger)  # type: ignore[arg-type]  # Each trigger has a type of its own.
     try:
         return writer.foreachBatch(_batch_function(table, write, context)).start()
-    except PySparkException as error:
+    except pyspark_errors.PySparkException as error:
         raise EngineError(f"Spark did not start the query: {error}") from error
 
 

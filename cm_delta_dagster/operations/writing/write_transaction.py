@@ -12,8 +12,6 @@ from typing import ClassVar
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.commits.context import (
     NO_PROPERTIES,
@@ -54,6 +52,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
 from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession
 from cm_delta_dagster.spark.read.scan import scan
 from cm_delta_dagster.spark.rules.fill import fill_missing
 from cm_delta_dagster.spark.write.optimized_write import AS_THEY_ARE, RowGathering

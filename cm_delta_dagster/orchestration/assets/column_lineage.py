@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.orchestration.metadata.metadata import COLUMN_LINEAGE
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.column_sources import RelationNumbers, Source
+from cm_delta_dagster.spark.library import DataFrame, is_frame
 
-_inputs: "weakref.WeakKeyDictionary[Any, list[tuple[dg.AssetKey, DataFrame]]]" = weakref.WeakKeyDictionary()
+_inputs: weakref.WeakKeyDictionary[Any, list[tuple[dg.AssetKey, DataFrame]]] = weakref.WeakKeyDictionary()
 
 
 def remember_input(context: dg.InputContext, step: Any, loaded: Any) -> None:
     """Remember which asset the step has loaded as the DataFrame ``loaded``; other types of inputs have no lineage."""
-    if step is not None and context.has_asset_key and isinstance(loaded, DataFrame):
+    if step is not None and context.has_asset_key and is_frame(loaded):
         _inputs.setdefault(step, []).append((context.asset_key, loaded))
 
 
@@ -30,7 +30,7 @@ def column_lineage(step: Any, frame: Any) -> Mapping[str, tuple[dg.TableColumnDe
     Without an entry are columns whose sources are not certain, and constants.
     """
     inputs = [] if step is None else _inputs.get(step, [])
-    if not inputs or not isinstance(frame, DataFrame):
+    if not inputs or not is_frame(frame):
         return {}
     numbers = RelationNumbers(frame.sparkSession)
     known: dict[Source, set[dg.TableColumnDep]] = {}

@@ -13,7 +13,6 @@ from typing import Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -75,6 +74,7 @@ from cm_delta_dagster.orchestration.runs.runs import (
     run_tags,
 )
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.session.session import running_session
 
 _FIELD_HINTS: Mapping[str, str] = {

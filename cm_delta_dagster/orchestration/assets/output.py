@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitProperties, Progress
@@ -44,6 +43,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_o
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.spark.library import SparkSession
 
 _MERGED = "a merge compares them with the rows of the table"
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -24,6 +23,7 @@ from cm_delta_dagster.protocol.log.action_reconciliation import FileState
 from cm_delta_dagster.protocol.predicates.disjoint import are_disjoint
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, conjunction
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.storage.store import Store
 
 _OVERWRITE = "Overwrite"

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import dagster as dg
 from dagster_shared.utils.warnings import PreviewWarning
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.expressions import checked_text
+from cm_delta_dagster.spark.library import DataFrame, F
 
 _SAMPLE_ROWS = 5
 

@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.queries import run_query
@@ -19,6 +18,7 @@ from cm_delta_dagster.orchestration.definitions import checked_contract
 from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults
 from cm_delta_dagster.protocol.predicates.sql_lexer import parts_of
+from cm_delta_dagster.spark.library import DataFrame
 
 _QUERY_FILE = "query.sql"
 _EXAMPLE = """\

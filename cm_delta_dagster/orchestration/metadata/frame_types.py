@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
+from cm_delta_dagster.spark.library import is_frame_type
 
 
 class FrameType(StrEnum):
@@ -56,7 +56,7 @@ def frame_type(annotation: Any) -> FrameType | None:
         return None
     if issubclass(annotation, Snapshot):
         return FrameType.SNAPSHOT
-    if issubclass(annotation, DataFrame) or issubclass(DataFrame, annotation):
+    if is_frame_type(annotation):
         return FrameType.SPARK  # The classic or the Connect class; the session determines which one.
     if issubclass(annotation, pa.Table):
         return FrameType.ARROW_TABLE

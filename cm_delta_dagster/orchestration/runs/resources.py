@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self
 
 import dagster as dg
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.moved_names import MOVED_ARGUMENTS
 from cm_delta_dagster.catalog import opening
@@ -37,6 +36,7 @@ from cm_delta_dagster.orchestration.runs.environment import (
 )
 from cm_delta_dagster.orchestration.runs.resource_fields import check_fields
 from cm_delta_dagster.orchestration.runs.run_checks import check_session
+from cm_delta_dagster.spark.library import SparkSession, pyspark
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
@@ -397,7 +397,7 @@ class SparkResource(_ReferencingResource):
             return running
         if self.remote is None and "SPARK_REMOTE" not in os.environ:
             ensure_java()
-        builder = SparkSession.builder
+        builder = pyspark.sql.SparkSession.builder
         if self.remote is not None:
             builder = builder.remote(self.remote)
         elif self.master is not None:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.spark.stores.object_stores import spark_storage
 from cm_delta_dagster.storage.store import Store
 

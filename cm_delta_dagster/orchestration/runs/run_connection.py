@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 import dagster as dg
-from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.orchestration.runs.runs import RUN_ID_TAG, WriteOrigin
+from cm_delta_dagster.spark.library import SparkSession
 
 
 class RunConnection(Connection):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pyspark.sql import Column
+from cm_delta_dagster.spark.library import Column
 
 
 class ClauseKind(StrEnum):

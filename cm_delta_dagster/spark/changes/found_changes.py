@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.library import DataFrame, F
 from cm_delta_dagster.spark.read.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN, spark_file_key
 
 _WORD_COLUMN = f"{OWN_PREFIX}word"

@@ -7,9 +7,6 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.predicates.predicates import (
     Comparison,
     ComparisonOperator,
@@ -32,6 +29,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructField,
 )
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.session.cancellation import collected_rows
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.plans import plan_without_adaptive_execution

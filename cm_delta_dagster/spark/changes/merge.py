@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -25,6 +22,7 @@ from cm_delta_dagster.spark.changes.key_ranges import bounds, key_range
 from cm_delta_dagster.spark.expressions.partition_text import loses_text
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.session.cancellation import collected_rows
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.write.stored_values import as_read

@@ -13,8 +13,6 @@ from functools import reduce
 from operator import or_
 
 from pyroaring import BitMap64
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
@@ -23,6 +21,7 @@ from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.found_changes import FileChanges, FoundChanges, counted_changes, found_changes
 from cm_delta_dagster.spark.expressions.schema import quoted, sql_type
+from cm_delta_dagster.spark.library import Column, DataFrame, F, pyspark
 from cm_delta_dagster.spark.read.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN
 from cm_delta_dagster.spark.rules.fill import FilledRows, computed_columns, fill, numbered_columns
 from cm_delta_dagster.spark.session.cancellation import collected_table
@@ -159,7 +158,7 @@ class RowChangeQuery:
         """
         return self.moves_only or (self.source is not None and not self.source.is_small)
 
-    def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> "RowsToWrite":
+    def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> RowsToWrite:
         """The rows to write.
 
         Args:
@@ -183,7 +182,7 @@ class RowChangeQuery:
 
     def rows(
         self, kept: Sequence[tuple[DataFrame, bool]], matched: DataFrame | None, *, few: bool = False
-    ) -> "RowsToWrite":
+    ) -> RowsToWrite:
         """The rows to write. Updated rows of files that are copied are among the copied ones.
 
         Args:
@@ -407,4 +406,4 @@ def _with_keep(rows: DataFrame | None) -> DataFrame | None:
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame | None:
-    return reduce(DataFrame.union, frames) if frames else None
+    return reduce(pyspark.sql.DataFrame.union, frames) if frames else None

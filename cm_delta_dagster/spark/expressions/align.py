@@ -4,10 +4,6 @@
 orders and casts them.
 """
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import (
@@ -20,6 +16,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, sql_type
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, pyspark_errors
 from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
 
@@ -108,7 +105,7 @@ def _has_cast(session: SparkSession, have: DataType, want: DataType) -> bool:
         with without_query_logs():
             null = F.lit(None).cast(sql_type(have)).try_cast(sql_type(want))
             session.range(0).select(null).schema  # noqa: B018 - Spark Connect analyses here.
-    except AnalysisException:
+    except pyspark_errors.AnalysisException:
         return False
     return True
 

@@ -8,10 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.predicates.predicates import column_path
 from cm_delta_dagster.protocol.schema.evolution import fits
@@ -25,6 +21,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.expressions.align import check_assignable, converted
 from cm_delta_dagster.spark.expressions.schema import quoted, same_shape, sql_type
+from cm_delta_dagster.spark.library import Column, F, SparkSession, pyspark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
 
 
@@ -158,7 +155,7 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
             with without_query_logs():
                 rows = session.sql("SELECT 1 FROM VALUES (1)").select(value)
                 rows.schema  # noqa: B018 - Spark Connect analyses here.
-        except AnalysisException:
+        except pyspark_errors.AnalysisException:
             continue  # It refers to columns.
         rows.collect()
 
@@ -176,7 +173,7 @@ def type_at(path: tuple[str, ...], schema: StructType) -> DataType:
 _Tree: TypeAlias = "Assignment | dict[str, _Tree]"
 
 
-def _place(trees: "dict[str, _Tree]", path: tuple[str, ...], assignment: Assignment) -> None:
+def _place(trees: dict[str, _Tree], path: tuple[str, ...], assignment: Assignment) -> None:
     name, *rest = path
     inside = trees.get(name)
     if rest and (inside is None or isinstance(inside, dict)):
@@ -192,7 +189,7 @@ def _place(trees: "dict[str, _Tree]", path: tuple[str, ...], assignment: Assignm
     trees[name] = assignment
 
 
-def _value(tree: "_Tree", want: DataType, old: Column, path: str, *, rules: StoreRules) -> Column:
+def _value(tree: _Tree, want: DataType, old: Column, path: str, *, rules: StoreRules) -> Column:
     if isinstance(tree, Assignment):
         return stored_value(tree.value, tree.data_type, want, path=path, rules=rules)
     assert isinstance(want, StructType)

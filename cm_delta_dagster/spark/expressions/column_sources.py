@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
-
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, py4j_errors
 from cm_delta_dagster.spark.session.session import is_connect
 
 Source: TypeAlias = tuple[int, str]
@@ -81,7 +79,7 @@ class RelationNumbers:
             sources = [] if numbers is None else column_sources(json.loads(plan.toJSON()), numbers)
             return sources if len(sources) == len(frame.columns) else None
         # A platform that hides the JVM; a plan that Spark cannot print, or that is deeper than Python's stack.
-        except (Py4JError, AttributeError, TypeError, LookupError, ValueError, RuntimeError):
+        except (py4j_errors.Py4JError, AttributeError, TypeError, LookupError, ValueError, RuntimeError):
             return None
 
     def _register(self, relation: Any) -> int:

@@ -7,15 +7,13 @@ determines the columns to read from a file and builds the table's columns from t
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, CharWidths, char_width, char_widths
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.expressions.nullability import non_null
 from cm_delta_dagster.spark.expressions.schema import quoted, spark_type
+from cm_delta_dagster.spark.library import Column, F
 
 Names: TypeAlias = Callable[[ColumnPath, StructField], str]
 """The name in the files of the field at a path."""

@@ -11,12 +11,6 @@ from functools import reduce
 from operator import or_
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, leaves, literal_sql, quote_column
 from cm_delta_dagster.protocol.predicates.sql_checks import varying_functions
@@ -25,6 +19,7 @@ from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ, StructType, walk_types
 from cm_delta_dagster.spark.expressions.schema import to_spark
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, py4j_errors, pyspark, pyspark_errors
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import is_connect, session_time_zone
 
@@ -43,7 +38,7 @@ def column_predicate(column: Column, schema: StructType) -> Predicate:
     """The predicate equivalent to ``column`` over a table with this schema."""
     try:
         return parse_predicate(_text(column), schema)
-    except (_NotTranslatedError, CmDeltaError, Py4JError, AttributeError, TypeError, RecursionError):
+    except (_NotTranslatedError, CmDeltaError, py4j_errors.Py4JError, AttributeError, TypeError, RecursionError):
         # The internals of Columns differ between releases of pyspark; Spark itself can always evaluate the Column.
         return Opaque(_description(column), expression=column)
 
@@ -52,7 +47,7 @@ def column_text(column: Column) -> str | None:
     """SQL text that is equivalent to ``column``, which Spark understands; None if there is none."""
     try:
         return _expr_text(column) or _text(column)
-    except (_NotTranslatedError, CmDeltaError, Py4JError, AttributeError, TypeError, RecursionError):
+    except (_NotTranslatedError, CmDeltaError, py4j_errors.Py4JError, AttributeError, TypeError, RecursionError):
         return None
 
 
@@ -95,7 +90,7 @@ def _check_rows(filtered: Callable[[], DataFrame], where: str) -> None:
     with spark_errors(f"analysing {where}"):
         try:
             filtered().schema  # noqa: B018 - Spark Connect analyses here.
-        except AnalysisException as error:
+        except pyspark_errors.AnalysisException as error:
             if not str(error.getCondition()).startswith(_NOT_OF_ONE_ROW):
                 raise
             reason = str(error).partition(" SQLSTATE")[0].strip()
@@ -208,7 +203,7 @@ def _check_deterministic(leaf: Opaque, schema: StructType, session: SparkSession
         plan = frame._jdf.queryExecution().analyzed()
     try:
         deterministic = bool(plan.condition().deterministic())
-    except Py4JError:
+    except py4j_errors.Py4JError:
         return  # The plan has another form, e.g. because of a subquery in the condition.
     if not deterministic:
         raise InvalidArgumentError(
@@ -221,7 +216,7 @@ def _description(column: Column) -> str:
     """Text of a Column for messages and the history of the table."""
     try:
         return str(_to_expression(_classic_node(column)).sql())
-    except (Py4JError, AttributeError, TypeError):
+    except (py4j_errors.Py4JError, AttributeError, TypeError):
         return " ".join(str(column).split())
 
 
@@ -259,7 +254,7 @@ def _classic_text(node: Any) -> str:
 
 
 def _to_expression(node: Any) -> Any:
-    jvm: Any = SparkContext._jvm
+    jvm: Any = pyspark.SparkContext._jvm
     return (
         getattr(jvm.org.apache.spark.sql.classic, "ColumnNodeToExpressionConverter$").__getattr__("MODULE$").apply(node)
     )

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.predicates.predicates import IsNull, Or, Predicate, quote_column
@@ -19,6 +17,7 @@ from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, DecimalT
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 from cm_delta_dagster.spark.expressions.schema import spark_type
+from cm_delta_dagster.spark.library import Column, F
 from cm_delta_dagster.spark.session.errors import Violation, violation_text
 
 # Two different values of each type: if they were equal, Spark would remove the check as redundant.

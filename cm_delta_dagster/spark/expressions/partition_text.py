@@ -6,9 +6,6 @@ The results do not depend on the session's time zone or ANSI setting. Texts are 
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
@@ -24,6 +21,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.spark.expressions.schema import quoted, sql_type
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 
 _DAY_MICROS = 86_400_000_000
 _WRITABLE = frozenset(

@@ -1,14 +1,13 @@
 """The columns of data files: physical names and field ids of tables with column mapping (protocol heading "Column Mapping")."""
 
-from typing import Any
+from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from typing import Any
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.expressions.schema import quoted, spark_type
+from cm_delta_dagster.spark.library import Column, F, T
 
 FIELD_ID = "parquet.field.id"
 """Key of a field id in the metadata of Spark's fields, which its Parquet writer stores."""

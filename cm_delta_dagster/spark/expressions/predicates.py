@@ -4,9 +4,6 @@ from dataclasses import replace
 from functools import reduce
 from operator import and_
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import (
     And,
@@ -36,6 +33,7 @@ from cm_delta_dagster.protocol.schema.types import DOUBLE, FLOAT, DataType, Stru
 from cm_delta_dagster.spark.expressions.columns import stored_path
 from cm_delta_dagster.spark.expressions.large_predicates import spark_sql
 from cm_delta_dagster.spark.expressions.schema import sql_type
+from cm_delta_dagster.spark.library import Column, F
 
 _Op = ComparisonOperator
 

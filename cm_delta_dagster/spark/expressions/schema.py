@@ -1,11 +1,10 @@
 """Schemas between the log and Spark (protocol heading "Schema Serialization Format")."""
 
+from __future__ import annotations
+
 import json
 from functools import lru_cache
 from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import CorruptLogError, SchemaMismatchError
 from cm_delta_dagster.protocol.schema.types import (
@@ -20,6 +19,7 @@ from cm_delta_dagster.protocol.schema.types import (
     parse_schema,
     schema_to_json,
 )
+from cm_delta_dagster.spark.library import DataFrame, T
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 

@@ -7,9 +7,6 @@ one is an error before anything runs, a value that its column cannot hold is an 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.features.type_widening import Widens, never_widens
 from cm_delta_dagster.protocol.schema.types import (
@@ -22,6 +19,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.expressions.align import check_assignable, converted
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, schema_of
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession
 
 _NESTED = StructType | ArrayType | MapType
 

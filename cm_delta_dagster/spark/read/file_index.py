@@ -17,16 +17,16 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import Column, DataFrame, SparkSession
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, schema_to_json
+from cm_delta_dagster.spark.library import Column, DataFrame, SparkSession, pyspark
 from cm_delta_dagster.spark.read.bitmaps import num_bits
 from cm_delta_dagster.spark.read.hand_over import packed_column, packed_files, skipping_columns
-from cm_delta_dagster.spark.session.java_classes import HIDDEN, compiled
-from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, default_zone, is_connect
+from cm_delta_dagster.spark.session.java_classes import compiled, jvm_errors
+from cm_delta_dagster.spark.session.session import default_zone, is_connect, network_errors
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class DeletedRows:
 
     def bit(self, column: str, session: SparkSession) -> Column:
         """Whether the bit is set whose number is in ``column``. Raises NoFileIndexError."""
-        return Column(_called(self.handle, "bit", column, session._jsparkSession))
+        return pyspark.sql.Column(_called(self.handle, "bit", column, session._jsparkSession))
 
 
 class NoFileIndexError(Exception):
@@ -92,9 +92,9 @@ class FileIndexes:
     """
 
     _factory: Any
-    _blocks: "OrderedDict[_Key, _Block]" = field(default_factory=OrderedDict)
+    _blocks: OrderedDict[_Key, _Block] = field(default_factory=OrderedDict)
     _in_memory: dict[_Key, _Key] = field(default_factory=dict)
-    _deleted: "OrderedDict[bytes, DeletedRows]" = field(default_factory=OrderedDict)
+    _deleted: OrderedDict[bytes, DeletedRows] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def frame(
@@ -147,7 +147,7 @@ class FileIndexes:
             packed_column(pa.array([text for pair in options.items() for text in pair], pa.string())),
             session._jsparkSession,
         )
-        return DataFrame(frame, session)
+        return pyspark.sql.DataFrame(frame, session)
 
     def deleted_rows(self, bitmaps: Sequence[BitMap64]) -> DeletedRows:
         """The rows whose positions are in the bitmaps, one for each file of a scan.
@@ -229,14 +229,14 @@ def _called(target: Any, name: str, *arguments: Any) -> Any:
     """The answer of a method in the JVM. Raises NoFileIndexError if the JVM refuses."""
     try:
         return getattr(target, name)(*arguments)
-    except NETWORK_ERRORS:
+    except network_errors():
         raise
-    except HIDDEN as error:
+    except jvm_errors() as error:
         raise NoFileIndexError(str(error)) from error
 
 
 _lock = threading.Lock()
-_indexes: "WeakKeyDictionary[Any, FileIndexes | None]" = WeakKeyDictionary()
+_indexes: WeakKeyDictionary[Any, FileIndexes | None] = WeakKeyDictionary()
 _is_reported = False
 
 
@@ -251,9 +251,9 @@ def file_indexes(session: SparkSession) -> FileIndexes | None:
                 _indexes[gateway] = None  # Stays if the compiler fails, which it would again.
                 _indexes[gateway] = FileIndexes(compiled(jvm, _SOURCES).loadClass(_FACTORY).newInstance())
             return _indexes[gateway]
-    except NETWORK_ERRORS:
+    except network_errors():
         raise
-    except HIDDEN as error:
+    except jvm_errors() as error:
         report_fallback(error)
         return None
 

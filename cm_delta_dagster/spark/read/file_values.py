@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, normalise_location
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession
 from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage
 

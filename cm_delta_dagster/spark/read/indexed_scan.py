@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
@@ -16,6 +14,7 @@ from cm_delta_dagster.spark.expressions.columns import (
     stored_path,
     stored_schema,
 )
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.read.bitmaps import bit_batches
 from cm_delta_dagster.spark.read.file_index import DeletedRows, FileIndexes, RelationSchemas
 from cm_delta_dagster.spark.read.file_values import (

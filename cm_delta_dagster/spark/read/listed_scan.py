@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.schema.types import BINARY, StructField
 from cm_delta_dagster.spark.expressions.columns import (
@@ -16,6 +14,7 @@ from cm_delta_dagster.spark.expressions.columns import (
 )
 from cm_delta_dagster.spark.expressions.nullability import non_null
 from cm_delta_dagster.spark.expressions.partition_text import typed_column
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.read.bitmaps import bit_batches, bitmap_words
 from cm_delta_dagster.spark.read.file_values import (
     BASE_ROW_ID_COLUMN,

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.expressions.schema import nullable, to_spark
+from cm_delta_dagster.spark.library import DataFrame, SparkSession
 from cm_delta_dagster.spark.read.footers import read_footer
 from cm_delta_dagster.spark.read.layout import PATTERN_LETTER
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage

@@ -1,7 +1,6 @@
 """Counting rows of files that have no row count in the log."""
 
-from pyspark.sql import DataFrame
-
+from cm_delta_dagster.spark.library import DataFrame
 from cm_delta_dagster.spark.session.cancellation import run_cancellable
 from cm_delta_dagster.spark.session.errors import spark_errors
 

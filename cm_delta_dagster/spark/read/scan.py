@@ -10,9 +10,6 @@ from functools import reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID
@@ -23,6 +20,7 @@ from cm_delta_dagster.spark.expressions.columns import (
 )
 from cm_delta_dagster.spark.expressions.nullability import proven
 from cm_delta_dagster.spark.expressions.schema import quoted, to_spark
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession, T, pyspark
 from cm_delta_dagster.spark.read.file_index import NoFileIndexError, file_indexes, report_fallback
 from cm_delta_dagster.spark.read.file_values import (
     FILE_COLUMN,
@@ -128,7 +126,7 @@ def _frame(scan: Scan, files: pa.Table) -> DataFrame:
         parts = _parts(scan, files)
         if not parts:
             return _empty(scan)
-        return reduce(DataFrame.union, parts)
+        return reduce(pyspark.sql.DataFrame.union, parts)
 
 
 def _parts(scan: Scan, files: pa.Table) -> list[DataFrame]:

@@ -6,7 +6,6 @@ from datetime import tzinfo
 
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import Column, SparkSession
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
@@ -26,6 +25,7 @@ from cm_delta_dagster.spark.expressions.columns import (
 )
 from cm_delta_dagster.spark.expressions.predicates import on_stored_columns
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, SparkSession
 from cm_delta_dagster.spark.read.bitmaps import deletion_bitmaps
 from cm_delta_dagster.spark.read.field_ids import as_names, group_by_names, is_absent, names_by_file
 from cm_delta_dagster.spark.read.file_index import FileIndexes

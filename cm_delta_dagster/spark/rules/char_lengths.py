@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.features.row_messages import length_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, LengthLimits, char_width, length_limits
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.rules.row_rules import RowRule, row_message
 from cm_delta_dagster.spark.session.errors import Violation
 

@@ -1,11 +1,8 @@
 """CHECK constraints, invariants and generated columns, as rules for the rows of a write."""
 
-from collections.abc import Iterator
+from __future__ import annotations
 
-from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
+from collections.abc import Iterator
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
@@ -28,6 +25,7 @@ from cm_delta_dagster.protocol.schema.types import (
 from cm_delta_dagster.spark.expressions.align import converted
 from cm_delta_dagster.spark.expressions.partition_text import stored_sql
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, sql_type, to_spark
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, T, pyspark_errors
 from cm_delta_dagster.spark.rules.row_rules import RowRule, row_message
 from cm_delta_dagster.spark.session.errors import Violation, root_cause, spark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
@@ -84,7 +82,7 @@ def parsed(text: str, what: str) -> Column:
     """
     try:
         return F.expr(text)
-    except ParseException as error:
+    except pyspark_errors.ParseException as error:
         raise not_evaluable(what, error) from error
 
 
@@ -113,7 +111,7 @@ def _try(frame: DataFrame, condition: Column, what: str) -> None:
     try:
         with without_query_logs():
             assert frame.where(condition).schema is not None
-    except AnalysisException as error:
+    except pyspark_errors.AnalysisException as error:
         raise not_evaluable(what, error) from error
 
 
@@ -178,7 +176,7 @@ def _type_of(session: SparkSession, schema: StructType, text: str, what: str) ->
         with without_query_logs():
             frame = session.createDataFrame([], to_spark(plain(schema)))
             return frame.select(parsed(text, what).alias("value")).schema["value"].dataType
-    except (AnalysisException, ParseException) as error:
+    except (pyspark_errors.AnalysisException, pyspark_errors.ParseException) as error:
         raise not_evaluable(what, error) from error
 
 

@@ -3,11 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.features.default_columns import default_of, has_defaults
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, checked_text
@@ -18,6 +13,7 @@ from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.align import align, converted
 from cm_delta_dagster.spark.expressions.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F, py4j_errors, pyspark_errors
 from cm_delta_dagster.spark.rules.char_lengths import padded
 from cm_delta_dagster.spark.rules.constraints import parsed
 from cm_delta_dagster.spark.session.errors import Violation, violation_text
@@ -174,7 +170,7 @@ def _most_partitions(frame: DataFrame) -> int:
         if str(execution.executedPlan().getClass().getSimpleName()) == _ADAPTIVE:
             return setting  # The number is known only when the stages before have run.
         return max(1, int(execution.toRdd().getNumPartitions()))
-    except (Py4JError, PySparkException):
+    except (py4j_errors.Py4JError, pyspark_errors.PySparkException):
         return setting  # A value that cannot be computed is an error of the write.
 
 

@@ -7,9 +7,6 @@ rule. If there is no rule to check, no column is wrapped.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.features.row_messages import guard_text, null_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of
@@ -24,6 +21,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F, pyspark
 from cm_delta_dagster.spark.rules.char_lengths import length_rules
 from cm_delta_dagster.spark.rules.constraints import constraint_rules, generated_rules
 from cm_delta_dagster.spark.rules.row_rules import RowRule, row_message
@@ -108,7 +106,7 @@ def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[
 def _element_nulls(elements: Column, element_type: DataType, nullable: bool, path: str) -> list[tuple[str, Column]]:
     conditions: list[tuple[str, Column]] = []
     if not nullable:
-        conditions.append((path, _any_element(elements, Column.isNull)))
+        conditions.append((path, _any_element(elements, pyspark.sql.Column.isNull)))
     # The conditions inside an element are built once to get their paths and once for each use in a lambda.
     names = [name for name, _ in _nested_nulls(F.lit(None), element_type, path)]
     for position, name in enumerate(names):

@@ -3,13 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.features.row_messages import shown_columns
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, F
 from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
 
 

@@ -15,10 +15,9 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, Row, SparkSession
 
-from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect
+from cm_delta_dagster.spark.library import DataFrame, Row, SparkSession, py4j_errors
+from cm_delta_dagster.spark.session.session import is_connect, network_errors
 
 _Result = TypeVar("_Result")
 
@@ -74,7 +73,7 @@ def _on_classic(session: SparkSession, action: Callable[[], _Result]) -> _Result
 def _cancel(context: Any, tag: str, done: Future[Any]) -> None:
     """Cancel the jobs, also those that the action starts meanwhile, until it has returned."""
     end = time.monotonic() + _END_SECONDS
-    with suppress(Py4JError, *NETWORK_ERRORS):  # A session that has ended runs no jobs.
+    with suppress(py4j_errors.Py4JError, *network_errors()):  # A session that has ended runs no jobs.
         while not done.done() and time.monotonic() < end:
             context.cancelJobsWithTag(tag)
             wait([done], timeout=_POLL_SECONDS)

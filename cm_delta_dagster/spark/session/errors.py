@@ -8,16 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
-from py4j.protocol import Py4JError
-from pyspark.errors import (
-    AnalysisException,
-    ArithmeticException,
-    DateTimeException,
-    NumberFormatException,
-    ParseException,
-    PySparkException,
-)
-
 from cm_delta_dagster.errors import (
     CmDeltaError,
     EngineError,
@@ -30,8 +20,9 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.remedies import ReadWithoutSpark
+from cm_delta_dagster.spark.library import is_imported, py4j_errors, pyspark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
-from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, stopped_error, wait_for_end
+from cm_delta_dagster.spark.session.session import network_errors, stopped_error, wait_for_end
 
 
 class Violation(StrEnum):
@@ -152,19 +143,26 @@ def spark_errors(doing: str) -> Iterator[None]:
     try:
         with without_query_logs():
             yield
-    except (PySparkException, Py4JError, *NETWORK_ERRORS) as error:
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
         raise mapped(error, doing) from error
+
+
+def _is_of_spark(error: Exception) -> bool:
+    types = (pyspark_errors.PySparkException, py4j_errors.Py4JError, *network_errors()) if is_imported() else ()
+    return isinstance(error, types)
 
 
 def mapped(error: Exception, doing: str) -> CmDeltaError:
     """The error of this package for Spark's ``error``."""
-    if isinstance(error, NETWORK_ERRORS):
+    if isinstance(error, network_errors()):
         wait_for_end()
         return stopped_error(doing)
     text = _whole_text(error)
     if _STOPPED.search(text):
         return stopped_error(doing)
-    is_refused = isinstance(error, AnalysisException | ParseException)
+    is_refused = isinstance(error, pyspark_errors.AnalysisException | pyspark_errors.ParseException)
     # The text of a query that was refused may contain the checks of the scan; none of them has failed.
     violation = None if is_refused else _VIOLATION.search(text)
     if violation is not None:
@@ -181,7 +179,10 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return InvalidArgumentError(
             f"Spark does not accept the query while {doing}: {shown} Nothing was changed. Correct it."
         )
-    if isinstance(error, ArithmeticException | DateTimeException | NumberFormatException):
+    if isinstance(
+        error,
+        pyspark_errors.ArithmeticException | pyspark_errors.DateTimeException | pyspark_errors.NumberFormatException,
+    ):
         return InvalidDataError(
             f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the "
             "condition."

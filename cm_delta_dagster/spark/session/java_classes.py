@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from importlib.resources import files as resources
 from typing import Any
 
-from py4j.protocol import Py4JError
+from cm_delta_dagster.spark.library import py4j_errors
 
-HIDDEN = (Py4JError, AttributeError, TypeError)
-"""Errors of a platform whose JVM is not accessible, or is not the one that the sources were written for."""
+
+def jvm_errors() -> tuple[type[Exception], ...]:
+    """Errors of a platform whose JVM is not accessible, or is not the one that the sources were written for."""
+    return py4j_errors.Py4JError, AttributeError, TypeError
 
 
 def compiled(jvm: Any, sources: Sequence[str]) -> Any:
-    """A class loader with the classes of ``sources``, names of files in ``jvm`` without their extension. Raises ``HIDDEN``."""
+    """A class loader with the classes of ``sources``, names of files in ``jvm`` without their extension. Raises ``jvm_errors``."""
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(_joined(sources))

@@ -11,11 +11,9 @@ import threading
 from typing import Any
 from weakref import WeakSet
 
-from py4j.java_gateway import JavaClass
-from pyspark.sql import SparkSession
-
-from cm_delta_dagster.spark.session.java_classes import HIDDEN, compiled
-from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect
+from cm_delta_dagster.spark.library import SparkSession, py4j_gateway
+from cm_delta_dagster.spark.session.java_classes import compiled, jvm_errors
+from cm_delta_dagster.spark.session.session import is_connect, network_errors
 
 SETTING = "spark.cmDelta.localFiles"
 """Session setting that leaves the file system as it is if it is ``false``."""
@@ -26,7 +24,7 @@ _OURS = "cm_delta_dagster.LocalFiles"
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
-_seen: "WeakSet[Any]" = WeakSet()
+_seen: WeakSet[Any] = WeakSet()
 """Java processes whose file system was replaced, or is left as it is."""
 
 
@@ -46,9 +44,9 @@ def set_permissions_without_processes(session: SparkSession) -> None:
             _seen.add(gateway)
             if _can_be_replaced(session):
                 _replace(session)
-    except NETWORK_ERRORS:
+    except network_errors():
         raise
-    except HIDDEN as error:
+    except jvm_errors() as error:
         _log.debug("The local file system of Spark stays as it is: %s", error)
 
 
@@ -84,4 +82,4 @@ def _settings(session: SparkSession) -> Any:
 
 def _java_class(session: SparkSession, name: str) -> Any:
     gateway: Any = session.sparkContext._gateway
-    return JavaClass(name, gateway._gateway_client)
+    return py4j_gateway.JavaClass(name, gateway._gateway_client)

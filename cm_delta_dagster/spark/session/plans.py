@@ -5,9 +5,7 @@ Settings hold while a query is planned, not while it runs: until then, other thr
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.session.session import is_connect, temporary_settings
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"

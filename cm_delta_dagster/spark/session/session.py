@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Any
 
-from py4j.protocol import Py4JNetworkError
-from pyspark import SparkContext
-from pyspark.sql import DataFrame, SparkSession
-
 from cm_delta_dagster.errors import EngineStoppedError, InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone, zone_of
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, is_frame, is_imported, py4j_errors, pyspark
 
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
 """Make Spark list input files on the driver instead of in a job."""
@@ -39,10 +36,12 @@ _lock = threading.Lock()
 _settings_in_use: dict[tuple[str, str], _SettingInUse] = {}
 
 
-NETWORK_ERRORS = (Py4JNetworkError, ConnectionError)
-"""Errors of calls to a classic session whose Java process has ended."""
-
 _ENDING_SECONDS = 5.0
+
+
+def network_errors() -> tuple[type[Exception], ...]:
+    """Errors of calls to a classic session whose Java process has ended."""
+    return py4j_errors.Py4JNetworkError, ConnectionError
 
 
 def is_gone(session: SparkSession) -> bool:
@@ -68,7 +67,7 @@ def stopped_error(doing: str) -> EngineStoppedError:
 
 def wait_for_end() -> None:
     """Wait until the Java process of this process has ended, after its connections were lost."""
-    process = getattr(SparkContext._gateway, "proc", None)
+    process = getattr(pyspark.SparkContext._gateway, "proc", None) if is_imported() else None
     if process is not None:
         with suppress(subprocess.TimeoutExpired):  # Connections end shortly before the process.
             process.wait(_ENDING_SECONDS)
@@ -76,14 +75,18 @@ def wait_for_end() -> None:
 
 def running_session() -> SparkSession | None:
     """The active session of this process; None if there is none, or it has ended."""
+    if not is_imported():
+        return None
     forget_gone_session()
-    return SparkSession.getActiveSession()
+    return pyspark.sql.SparkSession.getActiveSession()
 
 
 def forget_gone_session() -> None:
     """Clear pyspark's references to a session whose Java process has ended; otherwise it cannot start another one."""
-    context = SparkContext._active_spark_context
-    process = getattr(SparkContext._gateway, "proc", None)
+    if not is_imported():
+        return
+    context = pyspark.SparkContext._active_spark_context
+    process = getattr(pyspark.SparkContext._gateway, "proc", None)
     if context is None or process is None or process.poll() is None:
         return
     for _ in range(2):
@@ -91,12 +94,12 @@ def forget_gone_session() -> None:
             Exception
         ):  # The first call fails to reach Java, the second one stops the threads of this process.
             context.stop()
-    with SparkContext._lock:
-        SparkContext._active_spark_context = None
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-        SparkSession._instantiatedSession = None
-        SparkSession._activeSession = None
+    with pyspark.SparkContext._lock:
+        pyspark.SparkContext._active_spark_context = None
+        pyspark.SparkContext._gateway = None
+        pyspark.SparkContext._jvm = None
+        pyspark.sql.SparkSession._instantiatedSession = None
+        pyspark.sql.SparkSession._activeSession = None
 
 
 def check_frame(frame: Any) -> DataFrame:
@@ -106,7 +109,7 @@ def check_frame(frame: Any) -> DataFrame:
         InvalidArgumentError: it is something else; the message says what.
         EngineStoppedError: its session has ended.
     """
-    if isinstance(frame, DataFrame):
+    if is_frame(frame):
         if is_gone(frame.sparkSession):
             raise stopped_error("looking at the rows")
         return frame
@@ -154,7 +157,7 @@ def temporary_settings(session: SparkSession, settings: Mapping[str, str]) -> It
         yield
     finally:
         for key in reversed(taken):
-            with suppress(*NETWORK_ERRORS):  # A session that has ended has no settings to restore.
+            with suppress(*network_errors()):  # A session that has ended has no settings to restore.
                 _give_back(session, identity, key)
 
 

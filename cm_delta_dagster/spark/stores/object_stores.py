@@ -12,13 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import StorageError, StoreNotSupportedError
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
+from cm_delta_dagster.spark.library import Column, F, SparkSession, py4j_errors, pyspark_errors
 from cm_delta_dagster.spark.session.session import is_connect, session_identity
 from cm_delta_dagster.spark.stores.google_connector import connector_settings
 from cm_delta_dagster.spark.stores.hadoop_options import (
@@ -179,7 +176,7 @@ def check_same_place(session: SparkSession, storage: SparkStorage, directory: st
     reader = session.read.schema("nothing INT").options(**storage.read_options).option("recursiveFileLookup", "true")
     try:
         num_rows = reader.parquet(storage.location(directory)).limit(1).count()
-    except AnalysisException:
+    except pyspark_errors.AnalysisException:
         return  # There is no such path: the write made no file.
     if num_rows:
         raise other_place(directory)
@@ -274,7 +271,7 @@ def _file_system_class(session: SparkSession, configuration: Any, scheme: str) -
     assert jvm is not None
     try:
         file_system_class = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
-    except Py4JError:
+    except py4j_errors.Py4JError:
         return None
     return str(file_system_class.getName())
 

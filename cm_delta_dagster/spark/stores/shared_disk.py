@@ -9,11 +9,8 @@ import threading
 import uuid
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
 from cm_delta_dagster.errors import StorageError
+from cm_delta_dagster.spark.library import SparkSession, py4j_errors, pyspark_errors
 from cm_delta_dagster.spark.session.session import is_connect, session_identity
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import Store
@@ -67,7 +64,7 @@ def check_shared_disk(session: SparkSession, store: Store, location: str) -> Non
         for number in range(count):
             store.write(f"{directory}/{number}", _PROBE)
         seen = session.read.option("ignoreMissingFiles", "false").text(directory).count()
-    except (PySparkException, Py4JError) as error:
+    except (pyspark_errors.PySparkException, py4j_errors.Py4JError) as error:
         raise _not_shared(location, executors.name) from error
     finally:
         discard_below(store, directory)

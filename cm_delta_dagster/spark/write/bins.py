@@ -9,10 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import DataFrame, F
 from cm_delta_dagster.spark.read.file_values import FILE_COLUMN, POSITION_COLUMN, join_file_values, known
 
 _TASK_COLUMN = "__cm_delta_task"

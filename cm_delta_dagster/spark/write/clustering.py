@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 from cm_delta_dagster.spark.session.cancellation import collected_table
 from cm_delta_dagster.spark.write.bins import task_keys
 from cm_delta_dagster.spark.write.curves import Curve, Integers, hilbert_curve, literal_array, z_order

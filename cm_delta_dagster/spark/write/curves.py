@@ -13,8 +13,8 @@ from functools import cache, reduce
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import Column
-from pyspark.sql import functions as F
+
+from cm_delta_dagster.spark.library import Column, F
 
 Integers = npt.NDArray[np.int64]
 

@@ -18,14 +18,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from py4j.java_gateway import JavaClass
-from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.errors.exceptions.captured import convert_exception
-from pyspark.sql import DataFrame, SparkSession
-
 from cm_delta_dagster.errors import EngineError
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, captured_errors, py4j_errors, py4j_gateway
 from cm_delta_dagster.spark.session.errors import root_cause
-from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect
+from cm_delta_dagster.spark.session.session import is_connect, network_errors
 
 SETTING = "spark.cmDelta.directWrite"
 """Session setting that switches direct writes off if it is ``false``."""
@@ -93,7 +89,7 @@ def write_directly(
                 options=options,
                 partition_columns=partition_columns,
             )
-        except (Py4JError, AttributeError, TypeError, ValueError) as error:
+        except (py4j_errors.Py4JError, AttributeError, TypeError, ValueError) as error:
             raise NotAvailableError(root_cause(str(error))) from error
         with _described(frame.sparkSession, f"write data files into {directory}"):
             _run(write)
@@ -170,18 +166,18 @@ def _described(session: SparkSession, text: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(*NETWORK_ERRORS):  # A session that has ended shows no jobs.
+        with suppress(*network_errors()):  # A session that has ended shows no jobs.
             context.setLocalProperty(_CALL_SITE, None)  # type: ignore[arg-type]  # None removes it.
 
 
 def _run(write: Any) -> None:
     try:
         write.get()
-    except Py4JJavaError as error:
+    except py4j_errors.Py4JJavaError as error:
         thrown = error.java_exception
         while thrown.getClass().getName() == _WRAPPER:
             thrown = thrown.getCause()
-        raise convert_exception(thrown) from error
+        raise captured_errors.convert_exception(thrown) from error
 
 
 def _reported(log_folder: Path) -> Iterator[ReportedFile]:
@@ -200,7 +196,7 @@ def _reported(log_folder: Path) -> Iterator[ReportedFile]:
 def _streaming_class(jvm: Any, name: str) -> Any:
     for package in _STREAMING:
         java_class = getattr(getattr(jvm, package), name)
-        if isinstance(java_class, JavaClass):
+        if isinstance(java_class, py4j_gateway.JavaClass):
             return java_class
     raise NotAvailableError(f"This Spark has no class {name}.")
 

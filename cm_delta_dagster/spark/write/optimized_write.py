@@ -6,13 +6,10 @@ Spark's adaptive execution splits and joins the tasks of the shuffle by size, so
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.statistics.file_forecast import Gathered
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession, py4j_errors
 from cm_delta_dagster.spark.session.session import is_connect, temporary_settings
 
 BYTES_PER_TASK = 512 << 20
@@ -73,7 +70,7 @@ def cached_tasks(frame: DataFrame) -> int | None:
         return (
             int(leaves.head().cacheBuilder().cachedColumnBuffers().getNumPartitions()) if leaves.size() == 1 else None
         )
-    except Py4JError:
+    except py4j_errors.Py4JError:
         return None
 
 

@@ -6,9 +6,6 @@ job looks up the long values only if such a directory is listed afterwards.
 
 from collections.abc import Collection, Mapping
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.errors import EngineError
 from cm_delta_dagster.protocol.actions.partition_directories import (
     DIGEST_BYTES,
@@ -19,6 +16,7 @@ from cm_delta_dagster.protocol.actions.partition_directories import (
 )
 from cm_delta_dagster.protocol.schema.types import BINARY, STRING, StructField
 from cm_delta_dagster.spark.expressions.partition_text import text_column
+from cm_delta_dagster.spark.library import Column, DataFrame, F
 
 _ESCAPED_LENGTH = 3
 _ESCAPED = r"[\\x00-\\x1f\\x7f\"#%\'*/:=?\\\\{\\[\\]^]"

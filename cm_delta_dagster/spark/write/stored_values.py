@@ -8,14 +8,12 @@ overwrite replaces) compares the rows of :func:`as_read`.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.align import align
 from cm_delta_dagster.spark.expressions.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted
+from cm_delta_dagster.spark.library import DataFrame, F
 from cm_delta_dagster.spark.read.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.rules.char_lengths import padded, with_declared_types, without_declared_types
 from cm_delta_dagster.spark.rules.guards import guarded_columns

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import (
     CmDeltaError,
@@ -43,6 +42,7 @@ from cm_delta_dagster.protocol.statistics.data_file_writes import (
 from cm_delta_dagster.protocol.statistics.statistics import (
     footer_statistics,
 )
+from cm_delta_dagster.spark.library import DataFrame
 from cm_delta_dagster.spark.read.footers import read_footers
 from cm_delta_dagster.spark.session.cancellation import run_cancellable
 from cm_delta_dagster.spark.session.errors import spark_errors

@@ -7,10 +7,6 @@ unchanged, so that rows which fit add nothing to the plan.
 
 from collections.abc import Sequence
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -19,6 +15,7 @@ from cm_delta_dagster.spark.expressions.align import align
 from cm_delta_dagster.spark.expressions.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.expressions.physical_columns import stored_column
 from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import Column, DataFrame, F, pyspark_errors
 from cm_delta_dagster.spark.rules.char_lengths import without_blanks
 from cm_delta_dagster.spark.rules.constraints import check_evaluable
 from cm_delta_dagster.spark.rules.guards import checked_columns
@@ -58,7 +55,7 @@ def rows_to_store(
         with without_query_logs():
             rows = as_stored.withColumns(columns) if columns else as_stored
             return without_blanks(rows if guard is None else guarded(rows, layout.schema, guard), layout)
-    except AnalysisException:
+    except pyspark_errors.AnalysisException:
         check_evaluable(as_stored, layout)
         raise
 

@@ -1,0 +1,98 @@
+"""PySpark, imported when a name of it is first used, so that a process that reads and writes by Arrow never imports it.
+
+The classes are for annotations only: when a process runs they are ``Any``. ``is_frame`` and its like say what a value is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any
+
+from cm_delta_dagster.deferred_module import DeferredModule
+from cm_delta_dagster.errors import EngineError
+
+if TYPE_CHECKING:
+    import py4j.java_gateway as py4j_gateway
+    import py4j.protocol as py4j_errors
+    import pyspark
+    import pyspark.errors as pyspark_errors
+    import pyspark.errors.exceptions.captured as captured_errors
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import DataType as SparkDataType
+    from pyspark.sql.types import StructType as SparkStructType
+    from typing_extensions import TypeIs
+else:
+    # So that hints can be evaluated.
+    Column = DataFrame = Row = SparkDataType = SparkSession = SparkStructType = StreamingQuery = Any
+    py4j_gateway = DeferredModule("py4j.java_gateway")
+    py4j_errors = DeferredModule("py4j.protocol")
+    pyspark = DeferredModule("pyspark")
+    captured_errors = DeferredModule("pyspark.errors.exceptions.captured")
+    pyspark_errors = DeferredModule("pyspark.errors")
+    F = DeferredModule("pyspark.sql.functions")
+    T = DeferredModule("pyspark.sql.types")
+
+__all__ = [
+    "Column",
+    "DataFrame",
+    "F",
+    "Row",
+    "SparkDataType",
+    "SparkSession",
+    "SparkStructType",
+    "StreamingQuery",
+    "T",
+    "captured_errors",
+    "check_installed",
+    "is_column",
+    "is_data_type",
+    "is_frame",
+    "is_frame_type",
+    "is_imported",
+    "py4j_errors",
+    "py4j_gateway",
+    "pyspark",
+    "pyspark_errors",
+]
+
+
+def is_imported() -> bool:
+    """Whether this process has imported PySpark. Without it, there is no session, and no error is one of Spark."""
+    return "pyspark.sql" in sys.modules
+
+
+def check_installed() -> None:
+    """Raise EngineError if PySpark is not installed."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise EngineError(
+            "This requires Spark, and PySpark is not installed in this environment. Nothing was changed. Install it with "
+            "pip install '<path of the clone>[spark]'."
+        )
+
+
+def is_frame(value: object) -> TypeIs[DataFrame]:
+    """Whether ``value`` is a DataFrame of PySpark, classic or of Spark Connect. Does not import PySpark."""
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and isinstance(value, sql.DataFrame)
+
+
+def is_frame_type(annotation: type) -> bool:
+    """Whether ``annotation`` is a class of PySpark's DataFrames: the common one, or that of classic sessions or of Connect."""
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and (issubclass(annotation, sql.DataFrame) or issubclass(sql.DataFrame, annotation))
+
+
+def is_column(value: object) -> TypeIs[Column]:
+    """Whether ``value`` is a Column of PySpark. Does not import PySpark."""
+    sql = sys.modules.get("pyspark.sql")
+    return sql is not None and isinstance(value, sql.Column)
+
+
+def is_data_type(value: object) -> TypeIs[T.DataType]:
+    """Whether ``value`` is a data type of PySpark, e.g. a StructType. Does not import PySpark."""
+    types = sys.modules.get("pyspark.sql.types")
+    return types is not None and isinstance(value, types.DataType)
