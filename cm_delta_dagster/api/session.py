@@ -10,7 +10,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
-from cm_delta_dagster.spark.library import SparkSession, pyspark
+from cm_delta_dagster.spark.library import SparkSession, check_installed, pyspark
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import (
@@ -68,6 +68,7 @@ class ClientSession:
             if running is not None:
                 self._origin = _Origin.FOUND
             elif self._origin in (None, _Origin.STARTED):
+                check_installed()
                 ensure_java()
                 builder = pyspark.sql.SparkSession.builder.appName("cm_delta_dagster")
                 if REDACTION not in settings_of_environment():

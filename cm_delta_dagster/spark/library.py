@@ -12,31 +12,8 @@ from typing import TYPE_CHECKING, Any
 from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import EngineError
 
-if TYPE_CHECKING:
-    import py4j.java_gateway as py4j_gateway
-    import py4j.protocol as py4j_errors
-    import pyspark
-    import pyspark.errors as pyspark_errors
-    import pyspark.errors.exceptions.captured as captured_errors
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-    from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import DataType as SparkDataType
-    from pyspark.sql.types import StructType as SparkStructType
-    from typing_extensions import TypeIs
-else:
-    # So that hints can be evaluated.
-    Column = DataFrame = Row = SparkDataType = SparkSession = SparkStructType = StreamingQuery = Any
-    py4j_gateway = DeferredModule("py4j.java_gateway")
-    py4j_errors = DeferredModule("py4j.protocol")
-    pyspark = DeferredModule("pyspark")
-    captured_errors = DeferredModule("pyspark.errors.exceptions.captured")
-    pyspark_errors = DeferredModule("pyspark.errors")
-    F = DeferredModule("pyspark.sql.functions")
-    T = DeferredModule("pyspark.sql.types")
-
 __all__ = [
+    "MISSING",
     "Column",
     "DataFrame",
     "F",
@@ -53,11 +30,35 @@ __all__ = [
     "is_frame",
     "is_frame_type",
     "is_imported",
+    "is_installed",
     "py4j_errors",
     "py4j_gateway",
     "pyspark",
     "pyspark_errors",
 ]
+
+MISSING = (
+    "PySpark is not installed in this environment. Install it with pip install '<path of the clone>[spark]', the extra of this "
+    "package for Spark 4."
+)
+"""What a message says where Spark is needed and PySpark is not installed."""
+
+
+class _ModuleOfSpark(DeferredModule):
+    def __getattr__(self, name: str) -> Any:
+        check_installed()
+        return super().__getattr__(name)
+
+
+def check_installed() -> None:
+    """Raise EngineError if PySpark is not installed."""
+    if not is_installed():
+        raise EngineError(f"This requires Spark. {MISSING}")
+
+
+def is_installed() -> bool:
+    """Whether PySpark can be imported."""
+    return is_imported() or importlib.util.find_spec("pyspark") is not None
 
 
 def is_imported() -> bool:
@@ -65,34 +66,54 @@ def is_imported() -> bool:
     return "pyspark.sql" in sys.modules
 
 
-def check_installed() -> None:
-    """Raise EngineError if PySpark is not installed."""
-    if importlib.util.find_spec("pyspark") is None:
-        raise EngineError(
-            "This requires Spark, and PySpark is not installed in this environment. Nothing was changed. Install it with "
-            "pip install '<path of the clone>[spark]'."
-        )
+if TYPE_CHECKING:
+    import py4j.java_gateway as py4j_gateway
+    import py4j.protocol as py4j_errors
+    import pyspark
+    import pyspark.errors as pyspark_errors
+    import pyspark.errors.exceptions.captured as captured_errors
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import DataType as SparkDataType
+    from pyspark.sql.types import StructType as SparkStructType
+    from typing_extensions import TypeIs
+else:
+    # So that hints can be evaluated.
+    Column = DataFrame = Row = SparkDataType = SparkSession = SparkStructType = StreamingQuery = Any
+    py4j_gateway = _ModuleOfSpark("py4j.java_gateway")
+    py4j_errors = _ModuleOfSpark("py4j.protocol")
+    pyspark = _ModuleOfSpark("pyspark")
+    captured_errors = _ModuleOfSpark("pyspark.errors.exceptions.captured")
+    pyspark_errors = _ModuleOfSpark("pyspark.errors")
+    F = _ModuleOfSpark("pyspark.sql.functions")
+    T = _ModuleOfSpark("pyspark.sql.types")
 
 
 def is_frame(value: object) -> TypeIs[DataFrame]:
     """Whether ``value`` is a DataFrame of PySpark, classic or of Spark Connect. Does not import PySpark."""
-    sql = sys.modules.get("pyspark.sql")
-    return sql is not None and isinstance(value, sql.DataFrame)
+    return isinstance(value, _classes("pyspark.sql", "DataFrame"))
 
 
 def is_frame_type(annotation: type) -> bool:
     """Whether ``annotation`` is a class of PySpark's DataFrames: the common one, or that of classic sessions or of Connect."""
-    sql = sys.modules.get("pyspark.sql")
-    return sql is not None and (issubclass(annotation, sql.DataFrame) or issubclass(sql.DataFrame, annotation))
+    return any(
+        issubclass(annotation, kind) or issubclass(kind, annotation) for kind in _classes("pyspark.sql", "DataFrame")
+    )
 
 
 def is_column(value: object) -> TypeIs[Column]:
     """Whether ``value`` is a Column of PySpark. Does not import PySpark."""
-    sql = sys.modules.get("pyspark.sql")
-    return sql is not None and isinstance(value, sql.Column)
+    return isinstance(value, _classes("pyspark.sql", "Column"))
 
 
 def is_data_type(value: object) -> TypeIs[T.DataType]:
     """Whether ``value`` is a data type of PySpark, e.g. a StructType. Does not import PySpark."""
-    types = sys.modules.get("pyspark.sql.types")
-    return types is not None and isinstance(value, types.DataType)
+    return isinstance(value, _classes("pyspark.sql.types", "DataType"))
+
+
+def _classes(module: str, name: str) -> tuple[type, ...]:
+    """The class of that name; none while PySpark has not been imported, also if another thread is just importing it."""
+    imported = getattr(sys.modules.get(module), name, None)
+    return () if imported is None else (imported,)

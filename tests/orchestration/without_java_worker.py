@@ -1,8 +1,9 @@
-"""Assets of each library in a process that cannot start Java; prints what became of them as JSON.
+"""Assets of each library in a process that cannot start Java, and that perhaps has no PySpark; prints the results as JSON.
 
 Usage: without_java_worker.py DIRECTORY
 """
 
+import importlib.util
 import json
 import sys
 import traceback
@@ -14,8 +15,6 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
-from pyspark import SparkContext
-from pyspark.sql import DataFrame
 
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource
 
@@ -67,8 +66,14 @@ def merged() -> pa.Table:
     return pa.table({"id": [2, 3]})
 
 
-@dg.asset(name="reads_spark")
-def reads_spark(arrow: DataFrame) -> None: ...
+def reader_of_spark() -> dg.AssetsDefinition:
+    """An asset with an input of PySpark, which this imports."""
+    from pyspark.sql import DataFrame
+
+    @dg.asset
+    def reads_spark(arrow: DataFrame) -> None: ...
+
+    return reads_spark
 
 
 def _error(run: Callable[[], Any]) -> str:
@@ -94,8 +99,11 @@ def main(directory: str) -> dict[str, Any]:
         errors = {
             "misplaced": _error(lambda: materialize(misplaced, partition_key="a")),
             "merge": _error(lambda: materialize(merged)),
-            "input": _error(lambda: materialize(reads_spark, dg.AssetSpec("arrow"))),
         }
+        imported = sorted(name for name in ("pyspark", "py4j", "pandas", "polars", "duckdb") if name in sys.modules)
+        if importlib.util.find_spec("pyspark") is not None:
+            errors["input"] = _error(lambda: materialize(reader_of_spark(), dg.AssetSpec("arrow")))
+        errors["session"] = _error(lambda: catalog.lake.spark)
         parts_event = instance.get_latest_materialization_event(dg.AssetKey("parts"))
         assert parts_event is not None and parts_event.asset_materialization is not None
         metadata = parts_event.asset_materialization.metadata
@@ -109,7 +117,7 @@ def main(directory: str) -> dict[str, Any]:
         "versions": versions,
         "errors": errors,
         "partition_rows": metadata["dagster/partition_row_count"].value,
-        "started_spark": SparkContext._active_spark_context is not None,
+        "imported": imported,
     }
 
 

@@ -18,10 +18,8 @@ from tests.support.syntax_trees import parse
 PACKAGE = ROOT / "cm_delta_dagster"
 
 _SPARK = (
-    "cm_delta_dagster.api",
-    "cm_delta_dagster.operations",
-    "cm_delta_dagster.orchestration",
-    "cm_delta_dagster.spark",
+    "cm_delta_dagster.operations.reading.spark_stream_source",
+    "cm_delta_dagster.spark.library",
     "definitions",
     "resources",
 )

@@ -8,13 +8,13 @@ from typing import TypeAlias
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import needs_spark
-from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.errors import EngineError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
-from cm_delta_dagster.spark.library import DataFrame, SparkSession, is_frame
+from cm_delta_dagster.spark.library import MISSING, DataFrame, SparkSession, is_frame, is_installed
 from cm_delta_dagster.spark.session.session import check_frame
 from cm_delta_dagster.spark.write.stored_values import guarded_source
 
@@ -131,9 +131,12 @@ class WriteRows:
 
         Raises:
             InvalidArgumentError: no Spark session runs or was configured.
+            EngineError: PySpark is not installed.
         """
         session = self.session
         if session is None:
+            if not is_installed():
+                raise EngineError(f"These rows need Spark, because {reason}. Nothing was written. {MISSING}")
             raise InvalidArgumentError(
                 f"These rows need Spark, because {reason}, and no Spark session runs or was "
                 "configured. Nothing was written. Start a session before the write, or give the connection one."

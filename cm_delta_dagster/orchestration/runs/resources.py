@@ -36,7 +36,7 @@ from cm_delta_dagster.orchestration.runs.environment import (
 )
 from cm_delta_dagster.orchestration.runs.resource_fields import check_fields
 from cm_delta_dagster.orchestration.runs.run_checks import check_session
-from cm_delta_dagster.spark.library import SparkSession, pyspark
+from cm_delta_dagster.spark.library import SparkSession, check_installed, pyspark
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
@@ -395,6 +395,7 @@ class SparkResource(_ReferencingResource):
                 )
             apply_settings(running, {**settings, **({"spark.master": self.master} if self.master else {})})
             return running
+        check_installed()
         if self.remote is None and "SPARK_REMOTE" not in os.environ:
             ensure_java()
         builder = pyspark.sql.SparkSession.builder

@@ -1,0 +1,59 @@
+"""Which modules import PySpark, and what a module does that uses a name of it where PySpark is not installed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.without_pyspark import environment_without_pyspark
+
+pytestmark = pytest.mark.fast
+
+_IMPORT_ALL = """
+import importlib, json, pkgutil, sys
+import cm_delta_dagster
+from cm_delta_dagster.errors import EngineError
+from cm_delta_dagster.spark.library import F, is_column, is_frame, is_installed
+
+failed = {}
+for module in pkgutil.walk_packages(cm_delta_dagster.__path__, "cm_delta_dagster."):
+    try:
+        importlib.import_module(module.name)
+    except ImportError as error:
+        failed[module.name] = str(error)
+try:
+    F.col("a")
+    message = None
+except EngineError as error:
+    message = str(error)
+print(json.dumps({"failed": failed, "message": message, "is_installed": is_installed(), "is": [is_frame(1), is_column("a")]}))
+"""
+_IMPORT_DAGSTER = """
+import json, sys
+import cm_delta_dagster.orchestration, cm_delta_dagster.cli.main, cm_delta_dagster.server.serving
+print(json.dumps([name for name in ("pyspark", "py4j") if name in sys.modules]))
+"""
+
+
+def _output(arguments: list[str], environment: dict[str, str] | None = None) -> Any:
+    run = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_the_entry_points_do_not_import_pyspark() -> None:
+    assert _output(["-c", _IMPORT_DAGSTER]) == []
+
+
+def test_only_the_source_of_streams_cannot_be_imported_without_pyspark(tmp_path: Path) -> None:
+    answer = _output(["-S", "-c", _IMPORT_ALL], environment_without_pyspark(tmp_path))
+    assert answer == {
+        "failed": {"cm_delta_dagster.operations.reading.spark_stream_source": "No module named 'pyspark'"},
+        "message": "This requires Spark. PySpark is not installed in this environment. Install it with pip install "
+        "'<path of the clone>[spark]', the extra of this package for Spark 4.",
+        "is_installed": False,
+        "is": [False, False],
+    }
