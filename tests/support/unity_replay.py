@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.older_wire import creation_of, is_described, update_of
 from tests.support.unity_wire import UnityWire, commit_bytes, local_path, protocol_action
 
 Record = dict[str, Any]
@@ -57,11 +58,15 @@ class Replay:
     def create_schemas(self) -> None:
         """Create the schemas that the recording uses and does not create."""
         used = {name for record in self.records for name in re.findall(r"/schemas/(?:main\.)?(\w+)", record["path"])}
-        created = {
-            record["body"]["name"] for record in self.records if record["path"].endswith("/schemas") and record["body"]
+        of_schemas = [record for record in self.records if record["path"].endswith("/schemas")]
+        created = {record["body"]["name"] for record in of_schemas if record["body"]}
+        listed = {
+            schema["name"]: schema["properties"]
+            for record in of_schemas
+            for schema in record["response"].get("schemas", ())
         }
-        for name in sorted(used - created | {"s"}):
-            properties = {} if name == "s" else {"owner": "root"}
+        for name in sorted((used | set(listed)) - created | {"s"}):
+            properties = listed.get(name, {} if name == "s" else {"owner": "root"})
             self.wire.older("POST", "schemas", {"name": name, "catalog_name": "main", "properties": properties})
 
     def differences(self) -> Iterator[str]:
@@ -91,16 +96,23 @@ class Replay:
     def _send(self, record: Record) -> Any:
         body = json.loads(self._as_own(json.dumps(record["body"])))
         if record["method"] == "POST" and record["path"].endswith("/tables"):
-            self._write_version_0(body)
+            self._write_version_0(creation_of(body) if "storage_location" in body else body)
         if isinstance(body, dict) and "updates" in body:
             self._stage(body, accepted=record["status"] < 300 or bool(record.get("fault")))
+        if isinstance(body, dict) and "commit_info" in body:
+            update = update_of(body, self.tables[body["table_id"]].metadata["configuration"])
+            self._stage(update, accepted=record["status"] < 300)
+            body["commit_info"]["file_size"] = update["updates"][0]["commit"]["file-size"]
         path = self._as_own(record["path"])
         answer = self.wire.http.request(
             record["method"], path, json=body if record["body"] is not None else None, params=record["query"]
         )
         if path.endswith("/staging-tables"):
-            for key in ("table-id", "location"):
-                self.own[record["response"][key]] = answer.json()[key]
+            for key in {"table-id", "location", "id", "staging_location"} & set(record["response"]):
+                recorded, own = record["response"][key], answer.json()[key]
+                self.own[recorded] = own
+                if recorded.startswith("file:///"):  # Clients of the older API send the other spelling back.
+                    self.own[recorded.replace("file:///", "file:/")] = own.replace("file:///", "file:/")
         return answer
 
     def _as_own(self, text: str) -> str:
@@ -117,7 +129,8 @@ class Replay:
         except ValueError:
             return text
         for commit in body.get("commits", ()) if isinstance(body, dict) else ():
-            commit["file-size"] = self.sizes.get(commit["file-name"], commit["file-size"])
+            name, size = ("file-name", "file-size") if "file-name" in commit else ("file_name", "file_size")
+            commit[size] = self.sizes.get(commit[name], commit[size])
         return body
 
     def _write_version_0(self, body: Mapping[str, Any]) -> None:
@@ -207,6 +220,8 @@ def _compared(own: Any, recorded: Any, place: str = "") -> str | None:
     if place.endswith(".commits") and isinstance(own, list) and isinstance(recorded, list):
         recorded = recorded[: len(own)]  # The server has published the others.
     if isinstance(own, dict) and isinstance(recorded, dict):
+        if place.endswith(".properties") and not any(map(is_described, recorded)):
+            own = {name: value for name, value in own.items() if not is_described(name)}  # The older API forgets them.
         for key in sorted({*own, *recorded} - _MASKED):
             if key not in own or key not in recorded:
                 missing = "here" if key not in own else "in the recording"

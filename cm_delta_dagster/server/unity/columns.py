@@ -44,7 +44,10 @@ def _renamed(data_type: Any, names: Mapping[str, str]) -> Any:
     }
     fields = renamed.get("fields")
     if isinstance(fields, Sequence):
-        renamed["fields"] = [{**field, "type": _renamed(field.get("type"), names)} for field in fields]
+        renamed["fields"] = [
+            {**field, "type": _renamed(field.get("type"), names)} if isinstance(field, Mapping) else field
+            for field in fields
+        ]
     return renamed
 
 

@@ -1,5 +1,7 @@
 """``POST tables/{table}``: a commit, the published version, and what the commit changes, all of it or nothing.
 
+The older API's ``POST delta/preview/commits`` says the same in other words.
+
 The order of the checks: the table's id, an exact repetition (answered with success and without effect), a table whose commits
 are made put-if-absent, a version that is taken, a gap, the etag, the published version, the staged file, the updates of the
 definition; then the catalog ratifies or refuses. A version that is taken is said first, because clients then load the table again
@@ -10,7 +12,7 @@ import logging
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyChanged, Ratified, VersionTaken
-from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
 from cm_delta_dagster.errors import (
@@ -36,12 +38,15 @@ _log = logging.getLogger(__name__)
 
 
 def update_table(
-    access: TableAccess, client: DeltaClient, identifier: TableIdentifier, request: UpdateTableRequest
+    access: TableAccess, client: DeltaClient, entry: TableEntry, request: UpdateTableRequest
 ) -> TableEntry:
     """Do what the request says. Returns the table afterwards.
 
+    Args:
+        entry: the table as it was when the request came.
+
     Raises:
-        TableNotFoundError: no table has the name.
+        TableNotFoundError: the table was dropped meanwhile.
         RequirementConflictError: it has another id or etag.
         CommitConflictError: another commit has the version.
         CommitRejectedError: the commit is not the next one, is not the staged one, or is refused.
@@ -49,7 +54,6 @@ def update_table(
         CommitStateUnknownError: the catalog did not answer; the same request repeated finds the outcome.
     """
     updates = parse_updates(request)
-    entry = client.registry.load_table(identifier)
     _require_id(entry, request)
     if updates.add_commit is None:
         _require_etag(entry, request)

@@ -1,5 +1,8 @@
 """Creation of tables: a staging table reserves id and location, the client writes version 0, and the table gets its name."""
 
+from collections.abc import Mapping
+
+from cm_delta_dagster.catalog.namespaces import Namespace
 from cm_delta_dagster.catalog.ratification import InitialCommit
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -18,14 +21,14 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
-from cm_delta_dagster.protocol.actions.paths import canonical_location
 from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY
 from cm_delta_dagster.protocol.log.markers import MarkedState
 from cm_delta_dagster.server.commit_files import MAX_COMMIT_BYTES
 from cm_delta_dagster.server.request_errors import NoSuchCatalogError, NotServedError
 from cm_delta_dagster.server.table_access import TableAccess
 from cm_delta_dagster.server.unity.contract import check_contract
-from cm_delta_dagster.server.unity.models import CreateTableRequest
+from cm_delta_dagster.server.unity.stated_tables import StatedTable, is_same_location
+from cm_delta_dagster.server.unity.tables import FEATURE_PREFIX, protocol_properties
 from cm_delta_dagster.server.unity.updates import same_columns, same_protocol
 
 
@@ -44,17 +47,25 @@ def create_staging_table(access: TableAccess, client: DeltaClient, identifier: T
     return staging
 
 
-def require_schema(client: DeltaClient, name: str) -> None:
-    """Raise NamespaceNotFoundError unless there is a schema of that name, NoSuchCatalogError unless there is its catalog."""
-    catalog = name.partition(".")[0]
-    if all(namespace.name != catalog for namespace in client.namespaces.list_catalogs()):
-        raise NoSuchCatalogError(f"Catalog not found: {catalog}")
-    if all(schema.name != name for schema in client.namespaces.list_schemas(catalog)):
+def require_schema(client: DeltaClient, name: str) -> Namespace:
+    """The schema of that name. Raises NamespaceNotFoundError without one, NoSuchCatalogError without its catalog."""
+    catalog = require_catalog(client, name.partition(".")[0])
+    schema = next((schema for schema in client.namespaces.list_schemas(catalog.name) if schema.name == name), None)
+    if schema is None:
         raise NamespaceNotFoundError(f"Schema not found: {name}")
+    return schema
+
+
+def require_catalog(client: DeltaClient, name: str) -> Namespace:
+    """The catalog of that name. Raises NoSuchCatalogError without one."""
+    catalog = next((catalog for catalog in client.namespaces.list_catalogs() if catalog.name == name), None)
+    if catalog is None:
+        raise NoSuchCatalogError(f"Catalog not found: {name}")
+    return catalog
 
 
 def create_table(
-    access: TableAccess, client: DeltaClient, identifier: TableIdentifier, request: CreateTableRequest
+    access: TableAccess, client: DeltaClient, identifier: TableIdentifier, stated: StatedTable
 ) -> TableEntry:
     """Give a staging table its name. Version 0 in its log is the truth; what the request repeats of it must agree.
 
@@ -66,15 +77,15 @@ def create_table(
         OperationRefusedError: the caller may not create tables there.
         InvalidArgumentError: the contract is not kept, or version 0 is missing or another one than the request describes.
     """
-    if request.table_type != "MANAGED":
+    if stated.table_type != "MANAGED":
         raise NotServedError(
             f"{identifier} was not created: the catalog has managed tables only. An existing table is adopted by cm-delta."
         )
-    if request.uniform is not None:
+    if stated.has_uniform:
         raise NotServedError(
             f"{identifier} was not created: metadata of Iceberg (uniform) is not kept by this catalog."
         )
-    staging = _staging_table(client, identifier, request)
+    staging = _staging_table(client, identifier, stated)
     if isinstance(staging, TableEntry):
         return staging
     # Requires what the creation does; no file is read for others.
@@ -95,9 +106,9 @@ def create_table(
         sha256=proposal.sha256,
         content_to_check=data,
     )
-    _compare(request, initial, timestamp_ms=proposal.summary.in_commit_timestamp)
-    properties = {**request.properties, **commit.metadata.configuration}
-    check_contract(staging.table_id, protocol=commit.protocol, properties=properties)
+    _compare(stated, initial, timestamp_ms=proposal.summary.in_commit_timestamp)
+    properties = {**stated.properties, **commit.metadata.configuration}
+    check_contract(stated.contract, staging.table_id, protocol=commit.protocol, properties=properties)
     try:
         entry = client.registry.register_table(staging.table_id, identifier, summary=proposal.summary, initial=initial)
     except CatalogUnavailableError as error:
@@ -115,19 +126,16 @@ def create_table(
     return entry
 
 
-def _staging_table(
-    client: DeltaClient, identifier: TableIdentifier, request: CreateTableRequest
-) -> InactiveTable | TableEntry:
+def _staging_table(client: DeltaClient, identifier: TableIdentifier, stated: StatedTable) -> InactiveTable | TableEntry:
     """The staging table that the request names by its location and its table id; the entry if the request is a repeated one."""
-    place = _compared(request.location)
-    table_id = request.properties.get(TABLE_ID_KEY)
+    table_id = stated.properties.get(TABLE_ID_KEY)
     if identifier in client.registry.list_tables(f"{identifier.catalog}.{identifier.schema}"):
         entry = client.registry.load_table(identifier)
-        if (entry.table_id, _compared(entry.location)) == (table_id, place):
+        if entry.table_id == table_id and is_same_location(stated.location, entry.location):
             return entry
         raise TableAlreadyExistsError(f"Table already exists: {identifier}")
     for table in client.registry.inactive_tables(f"{identifier.catalog}.{identifier.schema}"):
-        if table.state is InactiveState.STAGING and _compared(table.location) == place:
+        if table.state is InactiveState.STAGING and is_same_location(stated.location, table.location):
             if table_id != table.table_id:
                 raise InvalidArgumentError(
                     f"{identifier} was not created: the property {TABLE_ID_KEY} must be {table.table_id!r}, the id of the staging "
@@ -135,12 +143,8 @@ def _staging_table(
                 )
             return table
     raise TableNotFoundError(
-        f"{identifier} was not created: no staging table of its schema is at {request.location}. Request a staging table first."
+        f"{identifier} was not created: no staging table of its schema is at {stated.location}. Request a staging table first."
     )
-
-
-def _compared(location: str) -> str:
-    return canonical_location(location).rstrip("/")
 
 
 def _version_0(access: TableAccess, location: str) -> bytes:
@@ -159,20 +163,34 @@ def _version_0(access: TableAccess, location: str) -> bytes:
     )
 
 
-def _compare(request: CreateTableRequest, initial: InitialCommit, *, timestamp_ms: int) -> None:
+def _compare(stated: StatedTable, initial: InitialCommit, *, timestamp_ms: int) -> None:
     """Refuse a request that describes another version 0. Raises InvalidArgumentError."""
-    metadata = initial.metadata
-    other = [name for name, value in request.properties.items() if metadata.configuration.get(name, value) != value]
+    metadata, protocol = initial.metadata, initial.protocol
+    other = _other_property(stated.properties, initial, timestamp_ms=timestamp_ms)
     differences = {
-        "columns": not same_columns(request.columns.model_dump(), metadata.schema_string),
-        "partition columns": (request.partition_columns or ()) != metadata.partition_columns,
-        "protocol": not same_protocol(request.protocol, initial.protocol),
-        "comment": request.comment is not None and request.comment != (metadata.description or ""),
-        "timestamp": request.last_commit_timestamp_ms not in (None, timestamp_ms),
-        f"property {other[0] if other else ''}": bool(other),
+        "columns": stated.columns is not None and not same_columns(stated.columns, metadata.schema_string),
+        "partition columns": stated.partition_columns not in (None, metadata.partition_columns),
+        "protocol": stated.protocol is not None and not same_protocol(stated.protocol, protocol),
+        "comment": stated.comment is not None and stated.comment != (metadata.description or ""),
+        "timestamp": stated.last_commit_timestamp_ms not in (None, timestamp_ms),
+        f"property {other}": other is not None,
     }
     wrong = [name for name, differs in differences.items() if differs]
     if wrong:
         raise InvalidArgumentError(
             f"The table was not created: the {wrong[0]} of the request is not that of version 0 in its log. State what the log has."
         )
+
+
+def _other_property(stated: Mapping[str, str], initial: InitialCommit, *, timestamp_ms: int) -> str | None:
+    """A property that version 0 has with another value, or that describes another protocol; None if there is none."""
+    described = {
+        **protocol_properties(initial.protocol),
+        "delta.lastUpdateVersion": "0",
+        "delta.lastCommitTimestamp": str(timestamp_ms),
+        **initial.metadata.configuration,
+    }
+    for name, value in stated.items():
+        if described.get(name, None if name.startswith(FEATURE_PREFIX) else value) != value:
+            return name
+    return None

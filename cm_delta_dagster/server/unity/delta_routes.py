@@ -10,11 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.rename import rename_table
-from cm_delta_dagster.server.request_errors import NoSuchCatalogError, NotServedError
-from cm_delta_dagster.server.unity import commits, creation
+from cm_delta_dagster.server.unity import commits, creation, credentials
 from cm_delta_dagster.server.unity.contract import stated_contract
 from cm_delta_dagster.server.unity.models import (
     CreateTableRequest,
@@ -24,6 +23,7 @@ from cm_delta_dagster.server.unity.models import (
     UpdateTableRequest,
 )
 from cm_delta_dagster.server.unity.requests import TableName, Tables
+from cm_delta_dagster.server.unity.stated_tables import stated_table
 from cm_delta_dagster.server.unity.tables import MANAGED, credentials_of, loaded_table
 from cm_delta_dagster.server.wires import UNITY_DELTA_PATH
 
@@ -36,8 +36,7 @@ _TABLE = f"{_SCHEMA}/tables/{{table}}"
 @router.get("/config")
 def config(tables: Tables, catalog: str) -> dict[str, Any]:
     """The endpoints that the server has, and the version of the API."""
-    if all(namespace.name != catalog for namespace in tables.client.namespaces.list_catalogs()):
-        raise NoSuchCatalogError(f"Catalog not found: {catalog}")
+    creation.require_catalog(tables.client, catalog)
     below = "/v1" + _SCHEMA
     return {
         "endpoints": [
@@ -69,20 +68,16 @@ def create_staging_table(tables: Tables, catalog: str, schema: str, body: Stagin
 @router.get("/staging-tables/{table_id}/credentials")
 def staging_credentials(tables: Tables, table_id: str) -> dict[str, Any]:
     """Credentials to write version 0."""
-    reserved = (table for table in tables.client.registry.inactive_tables() if table.table_id == table_id)
-    staging = next((table for table in reserved if not table.registered), None)
-    if staging is None:
-        raise TableNotFoundError(f"Staging table not found: {table_id}")
-    # Requires what the creation does.
-    tables.client.recovery.check_adoption(staging.identifier, location=staging.location)
-    return {"storage-credentials": _credentials(staging.location, "READ_WRITE")}
+    location = credentials.staging_location(tables.client, table_id)
+    return {"storage-credentials": _credentials(location, "READ_WRITE")}
 
 
 @router.post(f"{_SCHEMA}/tables")
 def create_table(tables: Tables, catalog: str, schema: str, body: CreateTableRequest) -> JSONResponse:
     """Give a staging table its name."""
     identifier = TableIdentifier(catalog, schema, body.name)
-    return _loaded(tables, creation.create_table(tables.access, tables.client, identifier, body).identifier)
+    entry = creation.create_table(tables.access, tables.client, identifier, stated_table(body))
+    return _loaded(tables, entry.identifier)
 
 
 @router.get(_TABLE)
@@ -100,7 +95,7 @@ def table_exists(tables: Tables, table: TableName) -> None:
 @router.post(_TABLE)
 def update_table(tables: Tables, table: TableName, body: UpdateTableRequest) -> JSONResponse:
     """Commit, and record what is published."""
-    entry = commits.update_table(tables.access, tables.client, table, body)
+    entry = commits.update_table(tables.access, tables.client, tables.client.registry.load_table(table), body)
     return JSONResponse(loaded_table(tables.shown(entry)))
 
 
@@ -140,6 +135,5 @@ def _loaded(tables: Tables, identifier: TableIdentifier) -> JSONResponse:
 
 
 def _credentials(location: str, operation: str) -> list[dict[str, Any]]:
-    if not location.startswith("file:"):
-        raise NotServedError(f"The server gives no credentials for {location}; a client needs credentials of its own.")
+    credentials.require_local(location)
     return credentials_of(location, operation)

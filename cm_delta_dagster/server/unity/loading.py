@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.tables import RecordedDefinition, TableEntry
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError
@@ -26,11 +27,17 @@ def shown_table(access: TableAccess, client: DeltaClient, entry: TableEntry) -> 
         OperationRefusedError: an inline commit cannot be staged, because the table is outside of the storage roots.
         StorageError: it cannot be staged.
     """
+    commits = staged_commits(access, entry)
+    described = described_table(access, client, entry)
+    return replace(described, commits=commits, maintenance=permitted_maintenance(client, entry))
+
+
+def staged_commits(access: TableAccess, entry: TableEntry) -> tuple[RatifiedCommit, ...]:
+    """The unpublished commits, ascending, each with its staged file. Raises as :func:`shown_table`."""
     commits = entry.ratified.unpublished
     if any(commit.content is not None for commit in commits):
         stage_inline_commits(access.storage.store_for(entry.location), entry.location, commits)
-    described = described_table(access, client, entry)
-    return replace(described, commits=commits, maintenance=permitted_maintenance(client, entry))
+    return commits
 
 
 def described_table(access: TableAccess, client: DeltaClient, entry: TableEntry) -> ShownTable:

@@ -14,10 +14,10 @@ def _kebab_case(name: str) -> str:
 
 
 _Positive = Annotated[StrictInt, Field(gt=0, lt=2**63)]
+NotNegative: TypeAlias = Annotated[StrictInt, Field(ge=0, lt=2**63)]
+"""A number of 64 bits without a sign."""
 _MAX_NAME, _MAX_NUMBERS = 64, 32
 """Of a report of metrics, which becomes a part of a line of the log."""
-
-_NotNegative = Annotated[StrictInt, Field(ge=0, lt=2**63)]
 
 
 class WireModel(BaseModel):
@@ -59,7 +59,7 @@ class CreateTableRequest(WireModel):
     protocol: WireProtocol
     properties: dict[str, StrictStr] = Field(default_factory=dict)
     domain_metadata: dict[str, JsonValue] | None = None
-    last_commit_timestamp_ms: _NotNegative | None = None
+    last_commit_timestamp_ms: NotNegative | None = None
     comment: StrictStr | None = None
     uniform: dict[str, JsonValue] | None = None
 
@@ -103,7 +103,7 @@ class SetPublishedVersion(WireModel):
     """The log has every version up to this one."""
 
     action: Literal["set-latest-backfilled-version"]
-    latest_published_version: _NotNegative
+    latest_published_version: NotNegative
 
 
 class UpdateProperties(WireModel):
@@ -206,14 +206,3 @@ class MetricsRequest(WireModel):
             if isinstance(value, int | float) and not isinstance(value, bool) and -(2**63) <= value < 2**63
         )
         return dict(itertools.islice(numbers, _MAX_NUMBERS))
-
-
-class CreateSchemaRequest(BaseModel):
-    """``POST schemas`` of the older API, whose names are in snake case."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    name: StrictStr = Field(min_length=1)
-    catalog_name: StrictStr = Field(min_length=1)
-    comment: StrictStr | None = None
-    properties: dict[str, StrictStr] | None = None

@@ -1,4 +1,7 @@
-"""The routes of Unity Catalog's older API that clients of the Delta API use too: catalogs, schemas, and names of tables."""
+"""The routes of Unity Catalog's older API, which clients of the Delta API use too for catalogs, schemas, and names of tables.
+
+What both APIs do is one function; a route here translates the request, and gives the answer its older form.
+"""
 
 import uuid
 from collections.abc import Sequence
@@ -11,41 +14,54 @@ from cm_delta_dagster.catalog.namespaces import Namespace
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError
 from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.server.request_errors import NoSuchCatalogError
-from cm_delta_dagster.server.unity.creation import require_schema
-from cm_delta_dagster.server.unity.models import CreateSchemaRequest
-from cm_delta_dagster.server.unity.requests import Tables, table_of
+from cm_delta_dagster.server.unity import commits, creation, credentials, older_commits
+from cm_delta_dagster.server.unity.creation import require_catalog, require_schema
+from cm_delta_dagster.server.unity.older_models import (
+    CreateSchemaRequest,
+    OlderCommitRequest,
+    OlderCommitsRequest,
+    OlderCredentialsRequest,
+    OlderStagingRequest,
+    OlderTableRequest,
+)
+from cm_delta_dagster.server.unity.requests import AskedPage, Tables, table_of
+from cm_delta_dagster.server.unity.stated_tables import older_stated_table
 from cm_delta_dagster.server.unity.tables import catalog_info, schema_info, table_info
 from cm_delta_dagster.server.wires import UNITY_PATH
 
 router = APIRouter(prefix=UNITY_PATH, tags=["Unity Catalog: older API"])
 
+_COMMITS = "/delta/preview/commits"
+
 
 @router.get("/catalogs")
-def list_catalogs(tables: Tables) -> dict[str, Any]:
-    """All catalogs, on one page."""
-    catalogs = tables.client.namespaces.list_catalogs()
+def list_catalogs(tables: Tables, page: AskedPage) -> dict[str, Any]:
+    """The catalogs, by pages."""
+    catalogs = {catalog.name: catalog for catalog in tables.client.namespaces.list_catalogs()}
+    shown = page.page_of(sorted(catalogs), listing="catalogs")
     return {
-        "catalogs": [catalog_info(catalog, catalog_id=_id_of(catalog)) for catalog in catalogs],
-        "next_page_token": None,
+        "catalogs": [catalog_info(catalogs[name], catalog_id=_id_of(catalogs[name])) for name in shown.names],
+        "next_page_token": shown.next_token,
     }
 
 
 @router.get("/catalogs/{name}")
 def get_catalog(tables: Tables, name: str) -> dict[str, Any]:
     """One catalog."""
-    for catalog in tables.client.namespaces.list_catalogs():
-        if catalog.name == name:
-            return catalog_info(catalog, catalog_id=_id_of(catalog))
-    raise NoSuchCatalogError(f"Catalog not found: {name}")
+    catalog = require_catalog(tables.client, name)
+    return catalog_info(catalog, catalog_id=_id_of(catalog))
 
 
 @router.get("/schemas")
-def list_schemas(tables: Tables, catalog_name: str) -> dict[str, Any]:
-    """The schemas of a catalog, on one page."""
-    get_catalog(tables, catalog_name)
-    schemas = tables.client.namespaces.list_schemas(catalog_name)
-    return {"schemas": [schema_info(schema, schema_id=_id_of(schema)) for schema in schemas], "next_page_token": None}
+def list_schemas(tables: Tables, catalog_name: str, page: AskedPage) -> dict[str, Any]:
+    """The schemas of a catalog, by pages."""
+    require_catalog(tables.client, catalog_name)
+    schemas = {schema.name: schema for schema in tables.client.namespaces.list_schemas(catalog_name)}
+    shown = page.page_of(sorted(schemas), listing=f"schemas {catalog_name}")
+    return {
+        "schemas": [schema_info(schemas[name], schema_id=_id_of(schemas[name])) for name in shown.names],
+        "next_page_token": shown.next_token,
+    }
 
 
 @router.post("/schemas")
@@ -60,9 +76,7 @@ def create_schema(tables: Tables, body: CreateSchemaRequest) -> dict[str, Any]:
 @router.get("/schemas/{full_name}")
 def get_schema(tables: Tables, full_name: str) -> dict[str, Any]:
     """One schema."""
-    require_schema(tables.client, full_name)
-    schemas = tables.client.namespaces.list_schemas(full_name.partition(".")[0])
-    schema = next(schema for schema in schemas if schema.name == full_name)
+    schema = require_schema(tables.client, full_name)
     return schema_info(schema, schema_id=_id_of(schema))
 
 
@@ -77,14 +91,38 @@ def delete_schema(tables: Tables, full_name: str, force: bool = False) -> str:
     return "200 OK"
 
 
+@router.post("/staging-tables")
+def create_staging_table(tables: Tables, body: OlderStagingRequest) -> dict[str, Any]:
+    """Reserve id and location of a table whose version 0 the client then writes."""
+    identifier = TableIdentifier(body.catalog_name, body.schema_name, body.name)
+    staging = creation.create_staging_table(tables.access, tables.client, identifier)
+    return {
+        "name": body.name,
+        "catalog_name": body.catalog_name,
+        "schema_name": body.schema_name,
+        "id": staging.table_id,
+        "staging_location": staging.location,
+    }
+
+
+@router.post("/tables")
+def create_table(tables: Tables, body: OlderTableRequest) -> JSONResponse:
+    """Give a staging table its name."""
+    identifier = TableIdentifier(body.catalog_name, body.schema_name, body.name)
+    entry = creation.create_table(tables.access, tables.client, identifier, older_stated_table(body))
+    return JSONResponse(table_info(tables.described(entry)))
+
+
 @router.get("/tables")
-def list_tables(tables: Tables, catalog_name: str, schema_name: str) -> JSONResponse:
-    """The tables of a schema that the caller may read, on one page."""
-    name = f"{catalog_name}.{schema_name}"
-    require_schema(tables.client, name)
-    entries = _readable(tables, tables.client.registry.list_tables(name))
-    shown = [table_info(tables.described(entry)) for entry in sorted(entries, key=lambda entry: entry.identifier)]
-    return JSONResponse({"tables": shown, "next_page_token": None})
+def list_tables(tables: Tables, catalog_name: str, schema_name: str, page: AskedPage) -> JSONResponse:
+    """The tables of a schema that the caller may read, by pages. A page has fewer if the caller may not read all of them."""
+    schema = f"{catalog_name}.{schema_name}"
+    require_schema(tables.client, schema)
+    identifiers = {identifier.table: identifier for identifier in tables.client.registry.list_tables(schema)}
+    shown = page.page_of(sorted(identifiers), listing=f"tables {schema}")
+    entries = _readable(tables, [identifiers[name] for name in shown.names])
+    infos = [table_info(tables.described(entry)) for entry in sorted(entries, key=lambda entry: entry.identifier)]
+    return JSONResponse({"tables": infos, "next_page_token": shown.next_token})
 
 
 def _readable(tables: Tables, identifiers: Sequence[TableIdentifier]) -> Sequence[TableEntry]:
@@ -109,6 +147,35 @@ def delete_table(tables: Tables, full_name: str) -> str:
     """Remove the name of a table."""
     drop_table(tables.client, identifier=table_of(full_name))
     return "200 OK"
+
+
+@router.get(_COMMITS)
+def get_commits(tables: Tables, body: OlderCommitsRequest) -> JSONResponse:
+    """The unpublished commits of a table. The request has a body, as that of Unity Catalog has."""
+    entry = older_commits.table_of_id(tables.client, body.table_id, table_uri=body.table_uri)
+    return JSONResponse(older_commits.commits_answer(body, entry, tables.unpublished(entry)))
+
+
+@router.post(_COMMITS, response_class=PlainTextResponse)
+def commit(tables: Tables, body: OlderCommitRequest) -> str:
+    """Commit, and record what is published."""
+    entry = older_commits.table_of_id(tables.client, body.table_id, table_uri=body.table_uri)
+    commits.update_table(tables.access, tables.client, entry, older_commits.as_update(body))
+    return "200 OK"
+
+
+@router.post("/temporary-table-credentials")
+def table_credentials(tables: Tables, body: OlderCredentialsRequest) -> dict[str, Any]:
+    """Credentials for the files of a table or a staging table: none for local ones."""
+    location = credentials.location_of(tables.client, body.table_id)
+    credentials.require_local(location)
+    return {
+        "aws_temp_credentials": None,
+        "azure_user_delegation_sas": None,
+        "gcp_oauth_token": None,
+        "expiration_time": None,
+        "url": location,
+    }
 
 
 def _id_of(namespace: Namespace) -> str:

@@ -3,15 +3,17 @@
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.server.auth import CallerCatalog
 from cm_delta_dagster.server.table_access import TableAccess
-from cm_delta_dagster.server.unity.loading import described_table, shown_table
+from cm_delta_dagster.server.unity.loading import described_table, shown_table, staged_commits
+from cm_delta_dagster.server.unity.pages import PageRequest
 from cm_delta_dagster.server.unity.tables import ShownTable
 
 
@@ -32,6 +34,13 @@ class CallerTables:
         if table.commits:
             self.access.publication.schedule(self.access.server_client, entry)
         return table
+
+    def unpublished(self, entry: TableEntry) -> tuple[RatifiedCommit, ...]:
+        """The commits of :meth:`shown` alone, ascending. Raises as :func:`shown_table`."""
+        commits = staged_commits(self.access, entry)
+        if commits:
+            self.access.publication.schedule(self.access.server_client, entry)
+        return commits
 
     def described(self, entry: TableEntry) -> ShownTable:
         """The table of an entry for an answer without its commits."""
@@ -57,6 +66,14 @@ def _named_table(catalog: str, schema: str, table: str) -> TableIdentifier:
 
 TableName: TypeAlias = Annotated[TableIdentifier, Depends(_named_table)]
 """The type of a handler's parameter that is the table of the path, in three parts of it."""
+
+
+def _asked_page(max_results: Annotated[int, Query(ge=0, lt=2**63)] = 0, page_token: str = "") -> PageRequest:
+    return PageRequest(max_results=max_results, token=page_token)
+
+
+AskedPage: TypeAlias = Annotated[PageRequest, Depends(_asked_page)]
+"""The type of a handler's parameter that is the page of a list."""
 
 
 def table_of(full_name: str) -> TableIdentifier:

@@ -17,6 +17,7 @@ from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY
 from cm_delta_dagster.server.unity.columns import column_infos, columns_of
 
 MANAGED = "MANAGED"
+FEATURE_PREFIX = "delta.feature."
 _NEVER_MS = 253_402_300_799_000
 """The end of the year 9999. Unity Catalog 0.6.0 answers null here, which the client of 0.7.0 does not parse."""
 
@@ -91,7 +92,7 @@ def protocol_properties(protocol: Protocol) -> Mapping[str, str]:
     return {
         "delta.minReaderVersion": str(protocol.min_reader_version),
         "delta.minWriterVersion": str(protocol.min_writer_version),
-        **{f"delta.feature.{feature}": "supported" for feature in features},
+        **{f"{FEATURE_PREFIX}{feature}": "supported" for feature in features},
     }
 
 

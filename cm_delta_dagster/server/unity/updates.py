@@ -8,7 +8,7 @@ table has no metadata beside its log, so that these updates are refused without 
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,12 +167,13 @@ def _plain(data_type: Any) -> Any:
     """A parsed schema of the log as a list whose fields have all of their parts, so that two can be compared."""
     if not isinstance(data_type, Mapping):
         return data_type
-    if data_type.get("type") == "struct":
-        return [
-            "struct",
-            *(
-                (f.get("name"), _plain(f.get("type")), f.get("nullable", True), f.get("metadata") or {})
-                for f in data_type.get("fields", ())
-            ),
-        ]
+    fields = data_type.get("fields")
+    if data_type.get("type") == "struct" and isinstance(fields, Sequence):
+        return ["struct", *(_plain_field(field) for field in fields)]
     return {key: _plain(value) for key, value in data_type.items()}
+
+
+def _plain_field(field: Any) -> Any:
+    if not isinstance(field, Mapping):
+        return field
+    return (field.get("name"), _plain(field.get("type")), field.get("nullable", True), field.get("metadata") or {})
