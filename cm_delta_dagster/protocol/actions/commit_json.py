@@ -199,6 +199,15 @@ def find_commit_info(data: bytes) -> CommitInfo | None:
     return None
 
 
+def decode_metadata(line: str, *, version: int) -> Metadata | None:
+    """The metadata that a line of a commit sets, as :func:`decode_commit` reads it; None for a line that sets none."""
+    rows = _parse_lines((line.encode(),), version=version).get("metaData", ())
+    try:
+        return metadata_of(rows[0]) if rows else None
+    except _MALFORMED as error:
+        raise _malformed(version, "metaData", error) from error
+
+
 def _decode_large(data: bytes, *, version: int) -> CommitActions:
     files = parse_file_actions(data)
     if files is None:

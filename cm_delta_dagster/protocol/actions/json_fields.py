@@ -41,6 +41,8 @@ def as_text(value: Any, name: str) -> str:
     """``value``, which must be a string that can be encoded in UTF-8."""
     if not isinstance(value, str):
         raise FieldError(name, "is not a string")
+    if value.isascii():
+        return value
     try:
         value.encode()  # JSON can contain an escaped lone surrogate, which is not valid in names of files and columns.
     except UnicodeEncodeError:

@@ -18,6 +18,7 @@ _TO_WIRE = {
 _TO_LOG = {wire: log for log, wire in _TO_WIRE.items()}
 _NESTED = ("elementType", "keyType", "valueType", "element-type", "key-type", "value-type")
 
+_FIELD_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _TYPE_TEXTS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 """Names of the older API, which are those of SQL, for types that have another name in the log."""
 _TYPE_NAMES = {"integer": "INT", "timestamp_ntz": "TIMESTAMP_NTZ"}
@@ -64,7 +65,7 @@ def _column_info(field: Mapping[str, Any], position: int, partition_columns: Seq
     return {
         "name": name,
         "type_text": type_text(field["type"]),
-        "type_json": json.dumps(field, separators=(",", ":"), ensure_ascii=False),
+        "type_json": _FIELD_JSON.encode(field),
         "type_name": _type_name(field["type"]),
         "type_precision": None,
         "type_scale": None,

@@ -7,13 +7,13 @@ answered as one that it does not have.
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import JSONResponse
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.server.unity import commits, creation, credentials
+from cm_delta_dagster.server.unity.answers import JsonAnswer
 from cm_delta_dagster.server.unity.contract import stated_contract
 from cm_delta_dagster.server.unity.models import (
     CreateTableRequest,
@@ -73,7 +73,7 @@ def staging_credentials(tables: Tables, table_id: str) -> dict[str, Any]:
 
 
 @router.post(f"{_SCHEMA}/tables")
-def create_table(tables: Tables, catalog: str, schema: str, body: CreateTableRequest) -> JSONResponse:
+def create_table(tables: Tables, catalog: str, schema: str, body: CreateTableRequest) -> JsonAnswer:
     """Give a staging table its name."""
     identifier = TableIdentifier(catalog, schema, body.name)
     entry = creation.create_table(tables.access, tables.client, identifier, stated_table(body))
@@ -81,7 +81,7 @@ def create_table(tables: Tables, catalog: str, schema: str, body: CreateTableReq
 
 
 @router.get(_TABLE)
-def load_table(tables: Tables, table: TableName) -> JSONResponse:
+def load_table(tables: Tables, table: TableName) -> JsonAnswer:
     """The table with its definition and its unpublished commits."""
     return _loaded(tables, table)
 
@@ -93,10 +93,10 @@ def table_exists(tables: Tables, table: TableName) -> None:
 
 
 @router.post(_TABLE)
-def update_table(tables: Tables, table: TableName, body: UpdateTableRequest) -> JSONResponse:
+def update_table(tables: Tables, table: TableName, body: UpdateTableRequest) -> JsonAnswer:
     """Commit, and record what is published."""
     entry = commits.update_table(tables.access, tables.client, tables.client.registry.load_table(table), body)
-    return JSONResponse(loaded_table(tables.shown(entry)))
+    return JsonAnswer(loaded_table(tables.shown(entry)))
 
 
 @router.delete(_TABLE, status_code=204, response_class=Response)
@@ -130,8 +130,8 @@ def table_credentials(
     return {"storage-credentials": _credentials(tables.client.registry.load_table(table).location, operation)}
 
 
-def _loaded(tables: Tables, identifier: TableIdentifier) -> JSONResponse:
-    return JSONResponse(loaded_table(tables.load(identifier)))
+def _loaded(tables: Tables, identifier: TableIdentifier) -> JsonAnswer:
+    return JsonAnswer(loaded_table(tables.load(identifier)))
 
 
 def _credentials(location: str, operation: str) -> list[dict[str, Any]]:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from fastapi import APIRouter
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 
 from cm_delta_dagster.catalog.namespaces import Namespace
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.server.unity import commits, creation, credentials, older_commits
+from cm_delta_dagster.server.unity.answers import JsonAnswer, ListAnswer
 from cm_delta_dagster.server.unity.creation import require_catalog, require_schema
 from cm_delta_dagster.server.unity.older_models import (
     CreateSchemaRequest,
@@ -24,7 +25,7 @@ from cm_delta_dagster.server.unity.older_models import (
     OlderStagingRequest,
     OlderTableRequest,
 )
-from cm_delta_dagster.server.unity.requests import AskedPage, Tables, table_of
+from cm_delta_dagster.server.unity.requests import AskedPage, CallerTables, Tables, table_of
 from cm_delta_dagster.server.unity.stated_tables import older_stated_table
 from cm_delta_dagster.server.unity.tables import catalog_info, schema_info, table_info
 from cm_delta_dagster.server.wires import UNITY_PATH
@@ -32,6 +33,8 @@ from cm_delta_dagster.server.wires import UNITY_PATH
 router = APIRouter(prefix=UNITY_PATH, tags=["Unity Catalog: older API"])
 
 _COMMITS = "/delta/preview/commits"
+_TOGETHER = 500
+"""Tables of a page that are loaded by one statement."""
 
 
 @router.get("/catalogs")
@@ -106,23 +109,27 @@ def create_staging_table(tables: Tables, body: OlderStagingRequest) -> dict[str,
 
 
 @router.post("/tables")
-def create_table(tables: Tables, body: OlderTableRequest) -> JSONResponse:
+def create_table(tables: Tables, body: OlderTableRequest) -> JsonAnswer:
     """Give a staging table its name."""
     identifier = TableIdentifier(body.catalog_name, body.schema_name, body.name)
     entry = creation.create_table(tables.access, tables.client, identifier, older_stated_table(body))
-    return JSONResponse(table_info(tables.described(entry)))
+    return JsonAnswer(table_info(tables.described(entry)))
 
 
 @router.get("/tables")
-def list_tables(tables: Tables, catalog_name: str, schema_name: str, page: AskedPage) -> JSONResponse:
+def list_tables(tables: Tables, catalog_name: str, schema_name: str, page: AskedPage) -> ListAnswer:
     """The tables of a schema that the caller may read, by pages. A page has fewer if the caller may not read all of them."""
     schema = f"{catalog_name}.{schema_name}"
     require_schema(tables.client, schema)
     identifiers = {identifier.table: identifier for identifier in tables.client.registry.list_tables(schema)}
-    shown = page.page_of(sorted(identifiers), listing=f"tables {schema}")
-    entries = _readable(tables, [identifiers[name] for name in shown.names])
-    infos = [table_info(tables.described(entry)) for entry in sorted(entries, key=lambda entry: entry.identifier)]
-    return JSONResponse({"tables": infos, "next_page_token": shown.next_token})
+    shown = page.page_of(list(identifiers), listing=f"tables {schema}")
+    infos = (_infos(tables, [identifiers[name] for name in names]) for names in shown.batches(_TOGETHER))
+    return ListAnswer("tables", infos, shown.next_token)
+
+
+def _infos(tables: CallerTables, identifiers: Sequence[TableIdentifier]) -> list[dict[str, Any]]:
+    entries = sorted(_readable(tables, identifiers), key=lambda entry: entry.identifier)
+    return [table_info(tables.described(entry)) for entry in entries]
 
 
 def _readable(tables: Tables, identifiers: Sequence[TableIdentifier]) -> Sequence[TableEntry]:
@@ -137,9 +144,9 @@ def _readable(tables: Tables, identifiers: Sequence[TableIdentifier]) -> Sequenc
 
 
 @router.get("/tables/{full_name}")
-def get_table(tables: Tables, full_name: str) -> JSONResponse:
+def get_table(tables: Tables, full_name: str) -> JsonAnswer:
     """One table."""
-    return JSONResponse(table_info(tables.described(tables.client.registry.load_table(table_of(full_name)))))
+    return JsonAnswer(table_info(tables.described(tables.client.registry.load_table(table_of(full_name)))))
 
 
 @router.delete("/tables/{full_name}", response_class=PlainTextResponse)
@@ -150,10 +157,10 @@ def delete_table(tables: Tables, full_name: str) -> str:
 
 
 @router.get(_COMMITS)
-def get_commits(tables: Tables, body: OlderCommitsRequest) -> JSONResponse:
+def get_commits(tables: Tables, body: OlderCommitsRequest) -> JsonAnswer:
     """The unpublished commits of a table. The request has a body, as that of Unity Catalog has."""
     entry = older_commits.table_of_id(tables.client, body.table_id, table_uri=body.table_uri)
-    return JSONResponse(older_commits.commits_answer(body, entry, tables.unpublished(entry)))
+    return JsonAnswer(older_commits.commits_answer(body, entry, tables.unpublished(entry)))
 
 
 @router.post(_COMMITS, response_class=PlainTextResponse)

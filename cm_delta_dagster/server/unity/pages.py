@@ -7,7 +7,7 @@ import base64
 import binascii
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -26,6 +26,10 @@ class Page:
 
     names: Sequence[str]
     next_token: str | None
+
+    def batches(self, size: int) -> Iterator[Sequence[str]]:
+        """The names in parts of ``size``."""
+        return (self.names[start : start + size] for start in range(0, len(self.names), size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

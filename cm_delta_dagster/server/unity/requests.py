@@ -1,4 +1,7 @@
-"""What the handlers of Unity Catalog's API get of a request besides its body: the caller's client, and the name of the table."""
+"""What the handlers of Unity Catalog's API get of a request besides its body: the caller's client, and the name of the table.
+
+Functions that wait for nothing are ``async``: FastAPI calls all others in threads, which takes longer than they do.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -47,7 +50,7 @@ class CallerTables:
         return described_table(self.access, self.client, entry)
 
 
-def _caller_tables(request: Request, catalog: CallerCatalog) -> CallerTables:
+async def _caller_tables(request: Request, catalog: CallerCatalog) -> CallerTables:
     if not all(map(is_storable, (request.scope["path"], *request.query_params.values()))):
         raise TableNotFoundError(
             "A name in the request has a character that no name of the catalog has. Nothing was changed."
@@ -60,7 +63,7 @@ Tables: TypeAlias = Annotated[CallerTables, Depends(_caller_tables)]
 """The type of a handler's parameter that is the caller's view of the tables."""
 
 
-def _named_table(catalog: str, schema: str, table: str) -> TableIdentifier:
+async def _named_table(catalog: str, schema: str, table: str) -> TableIdentifier:
     return TableIdentifier(catalog, schema, table)
 
 
@@ -68,7 +71,7 @@ TableName: TypeAlias = Annotated[TableIdentifier, Depends(_named_table)]
 """The type of a handler's parameter that is the table of the path, in three parts of it."""
 
 
-def _asked_page(max_results: Annotated[int, Query(ge=0, lt=2**63)] = 0, page_token: str = "") -> PageRequest:
+async def _asked_page(max_results: Annotated[int, Query(ge=0, lt=2**63)] = 0, page_token: str = "") -> PageRequest:
     return PageRequest(max_results=max_results, token=page_token)
 
 

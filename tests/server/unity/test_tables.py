@@ -231,6 +231,9 @@ def test_a_creation_must_describe_the_version_0_in_its_log(wire: UnityWire) -> N
     write_version_0(request)
     wrong: list[dict[str, Any]] = [
         {"columns": {"type": "struct", "fields": []}},
+        {"columns": {"type": "struct", "fields": [{"name": "id", "type": {"type": "struct", "fields": [7]}}]}},
+        {"columns": {"type": "struct", "fields": [{"name": "id", "type": {"type": "struct", "fields": "x"}}]}},
+        {"properties": request["properties"] | {"delta.minReaderVersion": "1"}},
         {"partition-columns": ["id"]},
         {"comment": "another"},
         {"last-commit-timestamp-ms": 5},

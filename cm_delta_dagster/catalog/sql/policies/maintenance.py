@@ -83,6 +83,8 @@ class SqlMaintenancePolicies(Part):
     def maintenance_rules(self, connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
         """Every rule, by scope and kind."""
         stored = sorted(map(_rule, connection.execute(_RULES).all()), key=lambda rule: (rule.scope, rule.kind))
+        if not stored:
+            return ()
         show = grantees.shown_by(connection)
         return tuple(_with_names(rule, show) for rule in stored)
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -45,13 +46,19 @@ def ratified_commits_of(head: Any, rows: Sequence[Any], *, preceding_timestamp: 
         published_version=published,
         latest_data_version=head.latest_data_version,
         commits=tuple(commit for commit in commits if commit.version > published),
-        commit_policy=CommitPolicy.parse(head.commit_policy),
+        commit_policy=_policy(head.commit_policy),
         cached_commits=tuple(
             commit for commit in commits if commit.version <= published and commit.content is not None
         ),
         latest_in_commit_timestamp=head.latest_in_commit_timestamp,
         preceding_timestamp=preceding_timestamp,
     )
+
+
+@lru_cache(maxsize=256)
+def _policy(text: str) -> CommitPolicy:
+    """The policy of a row; many rows have the same one."""
+    return CommitPolicy.parse(text)
 
 
 def ratified_commit(row: Any) -> RatifiedCommit:

@@ -4,6 +4,7 @@ Functions over an open connection. The caller opens the transaction and, for a w
 """
 
 import logging
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -101,12 +102,12 @@ def definition(row: Any, identifier: TableIdentifier) -> RecordedDefinition | No
     """The value of ``COLUMNS``; None if an action is missing or unreadable. Clients then read both from the log."""
     if row.metadata is None or row.protocol is None:
         return None
-    lines = f"{row.protocol}\n{row.metadata}\n".encode()
     try:
-        actions = commit_json.decode_commit(lines, version=row.defined_version)
+        metadata = commit_json.decode_metadata(row.metadata, version=row.defined_version)
+        protocol = _protocol(row.protocol)
     except CorruptLogError:
-        actions = None
-    if actions is None or actions.metadata is None or actions.protocol is None:
+        metadata = protocol = None
+    if metadata is None or protocol is None:
         _log.warning(
             "The catalog's copy of metadata and protocol of %s is damaged; clients read them from the log. %s",
             identifier,
@@ -114,11 +115,17 @@ def definition(row: Any, identifier: TableIdentifier) -> RecordedDefinition | No
         )
         return None
     return RecordedDefinition(
-        metadata=actions.metadata,
-        protocol=actions.protocol,
+        metadata=metadata,
+        protocol=protocol,
         version=row.defined_version,
         in_commit_timestamp=row.defined_timestamp,
     )
+
+
+@lru_cache(maxsize=256)
+def _protocol(line: str) -> Protocol | None:
+    """The protocol of a line. A catalog has few of them, and each of its tables has one."""
+    return commit_json.decode_commit(line.encode(), version=0).protocol
 
 
 def line_of(action: Metadata | Protocol | None) -> str | None:

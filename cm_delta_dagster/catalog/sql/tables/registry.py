@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
 from cm_delta_dagster.catalog.sql.database.parts import reads, writes
-from cm_delta_dagster.catalog.sql.database.schema import IDENTITY, IS_ACTIVE, NAME_COLUMNS, identifier_of
+from cm_delta_dagster.catalog.sql.database.schema import IDENTITY, IS_ACTIVE, NAME_COLUMNS
 from cm_delta_dagster.catalog.sql.rows import definitions, locked_heads, table_names
 from cm_delta_dagster.catalog.sql.tables import loading
 from cm_delta_dagster.catalog.sql.tables.clones import CloneReferences
@@ -51,7 +51,7 @@ class SqlTableRegistry(TableCreation, TableLifecycle, CloneReferences, Registere
         Raises InvalidArgumentError for a malformed scope.
         """
         rows = connection.execute(sa.select(*NAME_COLUMNS).where(IS_ACTIVE, table_names.in_scope(scope))).all()
-        return tuple(sorted(identifier_of(row) for row in rows))
+        return tuple(TableIdentifier(*row) for row in sorted(map(tuple, rows)))
 
     @writes
     def set_definition(
