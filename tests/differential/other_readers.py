@@ -1,10 +1,11 @@
 """Readers in environments of their own: DuckDB with its extensions, and Sail."""
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -65,16 +66,19 @@ class Sail:
 
 
 @contextmanager
-def sail_server(environment: PeerEnvironment, directory: Path) -> Iterator[Sail]:
+def sail_server(
+    environment: PeerEnvironment, directory: Path, variables: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Sail]:
     """Run Sail until the block ends.
 
     Args:
         environment: that with Sail.
         directory: the working directory of the server, below which it keeps tables of its own.
+        variables: settings of Sail for its environment.
     """
     port = free_port()
     command = environment.command("-m", "pysail", "spark", "server", "--ip", "127.0.0.1", "--port", str(port))
-    with server_process(command, port=port, directory=directory, environment=clean_variables()):
+    with server_process(command, port=port, directory=directory, environment=clean_variables() | dict(variables)):
         yield Sail(remote=f"sc://127.0.0.1:{port}")
 
 

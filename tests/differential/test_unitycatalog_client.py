@@ -9,6 +9,7 @@ import pytest
 from cm_delta_dagster.server.settings import ServerSettings
 from tests.support.cached_folders import or_skip
 from tests.support.live_server import LiveServer, live_server
+from tests.support.older_wire import older_creation_of, with_underscores
 from tests.support.peer_environments import peer_environment
 from tests.support.unity_wire import FIELDS, UnityWire, add_action, now_ms, stage, write_version_0
 
@@ -96,4 +97,45 @@ def test_the_official_client_commits_renames_and_deletes(server: LiveServer) -> 
     assert (reported, renamed, deleted) == (None, None, None)
     for answer in (lost, gone):
         assert (answer["status"], answer["body"]["error"]["type"]) == (404, "NoSuchTableException")
+    wire.http.close()
+
+
+def test_the_official_client_creates_and_commits_by_the_older_api(server: LiveServer) -> None:
+    wire = UnityWire(server)
+    contract = wire.staging("t")
+    names = {"name": "t", "catalog_name": "main", "schema_name": "s"}
+    (staging,) = answers(server, call("TablesApi", "create_staging_table", "CreateStagingTable", names))
+    properties = contract["required-properties"] | {"io.unitycatalog.tableId": staging["id"]}
+    request = wire.creation("t", contract, location=staging["staging_location"], properties=properties)
+    write_version_0(request)
+    staged_table, credentials = answers(
+        server,
+        call("TablesApi", "create_table", "CreateTable", older_creation_of(request)),
+        call(
+            "TemporaryCredentialsApi",
+            "generate_temporary_table_credentials",
+            "GenerateTemporaryTableCredential",
+            {"table_id": staging["id"], "operation": "READ"},
+        ),
+    )
+    assert staged_table["table_id"] == staging["id"] and staged_table["storage_location"] == staging["staging_location"]
+    assert credentials["url"] == staging["staging_location"]
+    of_table = {"table_id": staging["id"], "table_uri": staging["staging_location"]}
+    loaded = wire.load("t")
+    staged, other = stage(loaded, add_action("a.parquet")), stage(loaded, add_action("b.parquet"))
+    commit = of_table | {"commit_info": with_underscores(staged.commit), "latest_backfilled_version": 0}
+    late = of_table | {"commit_info": with_underscores(other.commit)}
+    committed, repeated, conflict, commits, page, deleted = answers(
+        server,
+        call("DeltaCommitsApi", "commit", "DeltaCommit", commit),
+        call("DeltaCommitsApi", "commit", "DeltaCommit", commit),
+        call("DeltaCommitsApi", "commit", "DeltaCommit", late),
+        call("DeltaCommitsApi", "get_commits", "DeltaGetCommits", of_table | {"start_version": 0}),
+        call("TablesApi", "list_tables", catalog_name="main", schema_name="s", max_results=1),
+        call("TablesApi", "delete_table", full_name="main.s.t"),
+    )
+    assert "200 OK" in str(committed) and "200 OK" in str(repeated)
+    assert (conflict["status"], conflict["body"]["error_code"]) == (409, "ABORTED")
+    assert commits["status"] == 400, "the client sends no body with GET"
+    assert [table["name"] for table in page["tables"]] == ["t"] and "200 OK" in str(deleted)
     wire.http.close()

@@ -44,7 +44,7 @@ async def answers(request: dict[str, Any]) -> list[Any]:
 
 async def answer(calls: client.ApiClient, call: dict[str, Any]) -> Any:
     kind = call["api"]
-    package = "unitycatalog.delta" if kind.startswith("Delta") else "unitycatalog.client"
+    package = "unitycatalog.client" if hasattr(client, kind) else "unitycatalog.delta"
     api = getattr(importlib.import_module(f"{package}.api.{snake_case(kind)}"), kind)(calls)
     arguments = dict(call.get("arguments", {}))
     if "model" in call:

@@ -8,11 +8,11 @@ them to the reserved table.
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.tables import StagingTable, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.creation import CreateTransaction
@@ -190,23 +190,37 @@ def new_table_definition(name: TableIdentifier, design: TableDesign, *, now_ms: 
 
 def reserve(client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign) -> CreateTransaction:
     """Phase 1: check the design, then reserve the name. Raises as :func:`create_empty`."""
-    name = TableIdentifier.of(identifier)
-    definition = new_table_definition(name, design, now_ms=client.now_ms())
+
+    def reserved(name: TableIdentifier) -> StagingTable:
+        client.warehouse.ensure_marker()
+        location = None if design.location is None else check_location(client, design.location)
+        return client.registry.create_staging_table(name, location=location)
+
+    return creation_at(client, identifier=TableIdentifier.of(identifier), design=design, reserved=reserved)
+
+
+def creation_at(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier,
+    design: TableDesign,
+    reserved: Callable[[TableIdentifier], StagingTable],
+) -> CreateTransaction:
+    """The creation of a table at the id and location that ``reserved`` returns once the design is checked."""
+    definition = new_table_definition(identifier, design, now_ms=client.now_ms())
     domains = _clustering(design, definition)
-    client.warehouse.ensure_marker()
     if definition.properties.deleted_file_retention_ms == 0:
         _log.warning(
             "%s is created with delta.deletedFileRetentionDuration = %r: VACUUM will delete files that running readers and "
             "time travel still need, and files that running writers have not committed yet. Set it to longer than the "
             "longest query and write, e.g. 'interval 7 days'.",
-            name,
+            identifier,
             definition.metadata.configuration["delta.deletedFileRetentionDuration"],
         )
-    location = None if design.location is None else check_location(client, design.location)
-    staging = client.registry.create_staging_table(name, location=location)
+    staging = reserved(identifier)
     return CreateTransaction(
         services=client,
-        identifier=name,
+        identifier=identifier,
         staging=staging,
         store=client.stores.store_for(staging.location),
         metadata=definition.with_properties(**{TABLE_ID_KEY: staging.table_id}).metadata,

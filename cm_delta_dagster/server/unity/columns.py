@@ -5,6 +5,7 @@ the log silently gets no element type, so answers always have the other one. The
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ _NESTED = ("elementType", "keyType", "valueType", "element-type", "key-type", "v
 _FIELD_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _TYPE_TEXTS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 """Names of the older API, which are those of SQL, for types that have another name in the log."""
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.ASCII)
 _TYPE_NAMES = {"integer": "INT", "timestamp_ntz": "TIMESTAMP_NTZ"}
 
 
@@ -62,19 +64,26 @@ def column_infos(schema_string: str, partition_columns: Sequence[str]) -> list[d
 
 def _column_info(field: Mapping[str, Any], position: int, partition_columns: Sequence[str]) -> dict[str, Any]:
     name = field["name"]
+    precision, scale = _precision_and_scale(field["type"])
     return {
         "name": name,
         "type_text": type_text(field["type"]),
         "type_json": _FIELD_JSON.encode(field),
         "type_name": _type_name(field["type"]),
-        "type_precision": None,
-        "type_scale": None,
+        "type_precision": precision,
+        "type_scale": scale,
         "type_interval_type": None,
         "position": position,
         "comment": (field.get("metadata") or {}).get("comment"),
         "nullable": field.get("nullable", True),
         "partition_index": partition_columns.index(name) if name in partition_columns else None,
     }
+
+
+def _precision_and_scale(data_type: Any) -> tuple[int | None, int | None]:
+    """Those of a decimal, which Sail reads nowhere else; None for other types."""
+    decimal = _DECIMAL.fullmatch(data_type) if isinstance(data_type, str) else None
+    return (None, None) if decimal is None else (int(decimal[1]), int(decimal[2]))
 
 
 def type_text(data_type: Any) -> str:

@@ -27,6 +27,7 @@ from cm_delta_dagster.server.commit_files import MAX_COMMIT_BYTES
 from cm_delta_dagster.server.request_errors import NoSuchCatalogError, NotServedError
 from cm_delta_dagster.server.table_access import TableAccess
 from cm_delta_dagster.server.unity.contract import check_contract
+from cm_delta_dagster.server.unity.empty_tables import create_empty_at
 from cm_delta_dagster.server.unity.stated_tables import StatedTable, is_same_location
 from cm_delta_dagster.server.unity.tables import FEATURE_PREFIX, protocol_properties
 from cm_delta_dagster.server.unity.updates import same_columns, same_protocol
@@ -69,6 +70,8 @@ def create_table(
 ) -> TableEntry:
     """Give a staging table its name. Version 0 in its log is the truth; what the request repeats of it must agree.
 
+    The server writes version 0 for a client that leaves it to the server.
+
     A property that only the request has is not stored: delta-kernel-rs states ``delta.checkpointPolicy`` there, and not in the log.
 
     Raises:
@@ -90,6 +93,8 @@ def create_table(
         return staging
     # Requires what the creation does; no file is read for others.
     client.recovery.check_adoption(identifier, location=staging.location)
+    if not stated.has_log:
+        return create_empty_at(access, client, identifier, staging, stated)
     data = _version_0(access, staging.location)
     try:
         commit = commit_json.decode_commit(data, version=0)
@@ -131,12 +136,12 @@ def _staging_table(client: DeltaClient, identifier: TableIdentifier, stated: Sta
     table_id = stated.properties.get(TABLE_ID_KEY)
     if identifier in client.registry.list_tables(f"{identifier.catalog}.{identifier.schema}"):
         entry = client.registry.load_table(identifier)
-        if entry.table_id == table_id and is_same_location(stated.location, entry.location):
+        if (entry.table_id == table_id or not stated.has_log) and is_same_location(stated.location, entry.location):
             return entry
         raise TableAlreadyExistsError(f"Table already exists: {identifier}")
     for table in client.registry.inactive_tables(f"{identifier.catalog}.{identifier.schema}"):
         if table.state is InactiveState.STAGING and is_same_location(stated.location, table.location):
-            if table_id != table.table_id:
+            if stated.has_log and table_id != table.table_id:
                 raise InvalidArgumentError(
                     f"{identifier} was not created: the property {TABLE_ID_KEY} must be {table.table_id!r}, the id of the staging "
                     "table at its location."

@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.paths import canonical_location
+from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY
 from cm_delta_dagster.server.limits import exceeds_depth
 from cm_delta_dagster.server.request_errors import NotServedError
 from cm_delta_dagster.server.unity.contract import STATED, UNSTATED, Contract
@@ -25,6 +26,7 @@ class StatedTable:
     Attributes:
         contract: what the table must have.
         columns: with the fields of the schema JSON of the log, in either form.
+        has_log: False if the server is to write version 0. The client then states no id of the table.
     """
 
     contract: Contract
@@ -37,6 +39,7 @@ class StatedTable:
     comment: str | None
     last_commit_timestamp_ms: int | None = None
     has_uniform: bool = False
+    has_log: bool = True
 
 
 def stated_table(request: CreateTableRequest) -> StatedTable:
@@ -78,6 +81,7 @@ def older_stated_table(request: OlderTableRequest) -> StatedTable:
         partition_columns=None if columns is None else partition_columns_of(columns),
         properties=request.properties or {},
         comment=request.comment,
+        has_log=TABLE_ID_KEY in (request.properties or {}),
     )
 
 

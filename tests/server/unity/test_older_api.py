@@ -24,7 +24,6 @@ from tests.support.unity_wire import (
     Staged,
     UnityWire,
     add_action,
-    local_path,
     metadata_action,
     stage,
     write_version_0,
@@ -151,10 +150,11 @@ def test_a_creation_that_does_not_describe_version_0_is_refused(wire: UnityWire,
     name = f"unmade_{list(BAD_CREATIONS).index(case)}"
     changes, expected = BAD_CREATIONS[case]
     request = creation(wire, name)
-    before = files_below(local_path(request["storage_location"].replace("file:/", "file:///")).as_uri())
+    location = request["storage_location"].replace("file:/", "file:///")
+    before = files_below(location)
     assert older_error_of(wire.older("POST", "tables", request | changes)) == expected
     assert older_error_of(wire.older("GET", f"tables/main.s.{name}")) == (404, "TABLE_NOT_FOUND")
-    assert files_below(local_path(request["storage_location"].replace("file:/", "file:///")).as_uri()) == before
+    assert files_below(location) == before
     assert wire.older("POST", "tables", request).status_code == 200, "the staging table is as it was"
 
 
@@ -172,6 +172,81 @@ def test_properties_that_describe_another_version_0_are_refused(wire: UnityWire,
     request = creation(wire, "described")
     answer = wire.older("POST", "tables", request | {"properties": request["properties"] | {name: value}})
     assert older_error_of(answer) == (400, "INVALID_ARGUMENT") and name in answer.json()["message"]
+
+
+def empty_creation(wire: UnityWire, name: str) -> dict[str, Any]:
+    """The request of a client that writes no version 0, such as Sail."""
+    names = {"name": name, "catalog_name": "main", "schema_name": "s"}
+    wire.older("POST", "schemas", {"name": "s", "catalog_name": "main"})
+    staging = wire.older("POST", "staging-tables", names).json()
+    columns = [{"name": field["name"], "type_json": json.dumps(field)} for field in FIELDS]
+    stated = {"table_type": "MANAGED", "data_source_format": "DELTA", "storage_location": staging["staging_location"]}
+    return names | stated | {"columns": columns}
+
+
+def test_the_server_writes_version_0_for_a_client_that_does_not(wire: UnityWire, owner: DeltaClient) -> None:
+    partitioned = [
+        {"name": "id", "type_json": '"long"', "nullable": False, "comment": "of orders"},
+        {"name": "day", "type_json": '"date"', "partition_index": 0},
+        {
+            "name": "d",
+            "type_json": json.dumps({"name": "d", "type": "decimal(10,2)", "nullable": True, "metadata": {}}),
+        },
+    ]
+    stated = {"columns": partitioned, "comment": "orders", "properties": {"my.key": "v"}}
+    request = empty_creation(wire, "written") | stated
+    created = wire.older("POST", "tables", request)
+    assert created.status_code == 200, created.text
+    assert wire.older("POST", "tables", request).json() == created.json()
+    snapshot = owner.table("main.s.written").snapshot()
+    assert snapshot.partition_columns == ("day",) and snapshot.metadata.description == "orders"
+    assert [(item.name, item.nullable) for item in snapshot.schema.fields] == [
+        ("id", False),
+        ("day", True),
+        ("d", True),
+    ]
+    table = created.json()
+    assert (table["columns"][0]["comment"], table["columns"][1]["partition_index"]) == ("of orders", 0)
+    assert (table["columns"][2]["type_precision"], table["columns"][2]["type_scale"]) == (10, 2)
+    assert table["columns"][0]["type_precision"] is None
+    assert table["properties"]["my.key"] == "v" and table["properties"]["delta.feature.catalogManaged"] == "supported"
+    assert wire.append("written", add_action("a.parquet", partitionValues={"day": "2026-01-01"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"columns": None},
+        {"columns": []},
+        {"columns": [{"name": "a", "type_json": "7"}]},
+        {"columns": [{"name": "a", "type_json": '"nothing"'}]},
+        {"columns": [{"name": "a", "type_json": '{"type":"array","elementType":7}'}]},
+        {"columns": [{"name": "a", "type_json": '{"type":"struct","fields":[7]}'}]},
+        {"columns": [{"name": "a", "type_json": '"long"'}, {"name": "A", "type_json": '"long"'}]},
+        {"columns": [{"name": "a", "type_json": '"long"', "partition_index": 0}]},
+        {"columns": [{"name": "", "type_json": '"long"'}]},
+        {"properties": {"delta.unknown": "x"}},
+        {"properties": {"delta.appendOnly": "perhaps"}},
+        {"name": "a/b"},
+    ],
+    ids=str,
+)
+def test_no_version_0_is_written_for_an_impossible_table(wire: UnityWire, changes: Mapping[str, Any]) -> None:
+    request = empty_creation(wire, "impossible") | changes
+    assert older_error_of(wire.older("POST", "tables", request))[0] == 400
+    assert files_below(request["storage_location"]) == set()
+    assert wire.table("HEAD", "impossible").status_code == 404
+
+
+def test_a_version_0_that_a_client_has_written_is_not_replaced(wire: UnityWire) -> None:
+    request = creation(wire, "kept")
+    before = files_below(request["storage_location"].replace("file:/", "file:///"))
+    answer = wire.older("POST", "tables", request | {"properties": {}})
+    assert older_error_of(answer) == (400, "INVALID_ARGUMENT")
+    assert {path: path.read_bytes() for path in before} == {
+        path: path.read_bytes() for path in files_below(request["storage_location"].replace("file:/", "file:///"))
+    }
+    assert wire.older("POST", "tables", request).status_code == 200
 
 
 def test_a_name_that_is_taken_is_refused(wire: UnityWire) -> None:

@@ -106,6 +106,22 @@ def test_who_may_only_read_loads_and_lists_and_its_commit_names_the_privilege(
         wire.http.close()
 
 
+def test_who_may_not_create_tables_causes_no_file(server: LiveServer, ana: UnityWire, owner: DeltaClient) -> None:
+    names = {"name": "new", "catalog_name": "main", "schema_name": "s"}
+    location = ana.older("POST", "staging-tables", names).json()["staging_location"]
+    eve = UnityWire(server, "eve")
+    owner.access.enable_grants(owner="ana")
+    as_owner = owner.catalog.acting_as("ana")  # type: ignore[attr-defined]  # It is a SqlCatalog.
+    as_owner.access.grant([Privilege.READ, Privilege.APPEND], "main.s", "eve")
+    columns = [{"name": "id", "type_json": '"long"'}]
+    request = names | {"table_type": "MANAGED", "storage_location": location, "columns": columns}
+    answer = eve.older("POST", "tables", request)
+    assert (answer.status_code, answer.json()["error_code"]) == (403, "PERMISSION_DENIED")
+    assert not local_path(location).exists()
+    assert ana.older("POST", "tables", request).status_code == 200
+    eve.http.close()
+
+
 def test_names_in_messages_are_those_of_the_request(ana: UnityWire) -> None:
     message = ana.table("GET", "nothing").json()["error"]["message"]
     assert re.search(r"main\.s\.nothing", message)
