@@ -53,7 +53,8 @@ def create_app(settings: ServerSettings, *, now_ms: Callable[[], int] | None = N
     app.include_router(docs_page.router)
     app.include_router(health.router)
     app.include_router(native.router)
-    app.include_router(unity.router)
+    for router in unity.ROUTERS:
+        app.include_router(router)
     app.add_exception_handler(CmDeltaError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_refusal)
     app.add_exception_handler(RequestValidationError, _answer_malformed)

@@ -19,10 +19,11 @@ class Wire(StrEnum):
 
 def wire_of(path: str) -> Wire:
     """The API that answers at ``path``; paths of none are answered as those of this package."""
-    if _is_below(path, UNITY_DELTA_PATH):
+    if is_below(path, UNITY_DELTA_PATH):
         return Wire.UNITY_DELTA
-    return Wire.UNITY if _is_below(path, UNITY_PATH) else Wire.NATIVE
+    return Wire.UNITY if is_below(path, UNITY_PATH) else Wire.NATIVE
 
 
-def _is_below(path: str, prefix: str) -> bool:
+def is_below(path: str, prefix: str) -> bool:
+    """Whether a path is ``prefix`` or one below it."""
     return path == prefix or path.startswith(f"{prefix}/")

@@ -1,7 +1,9 @@
 """Sail reads and writes tables of the catalog through the server, by Unity Catalog's older API."""
 
+import re
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,7 @@ from tests.support.unity_wire import UnityWire
 pytestmark = [pytest.mark.slow, pytest.mark.peers]
 
 TABLE = "lake.s.t"
+PAGE = Path(__file__).parents[2] / "docs" / "other-engines.md"
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +103,13 @@ def test_a_table_that_sail_creates_is_one_of_the_catalog(sail: Sail, lake: Conne
     assert not isinstance(listed, str) and "made" in listed["tableName"].to_pylist()
     snapshot = lake.table("main.s.made").snapshot()
     assert (snapshot.partition_columns, snapshot.metadata.description) == (("day",), "of days")
+
+
+def test_the_statements_of_the_page_work(server: LiveServer, sail: Sail, lake: Connection) -> None:
+    wire = UnityWire(server)
+    wire.older("POST", "schemas", {"name": "sales", "catalog_name": "main"})
+    wire.http.close()
+    (block,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text().partition("## Sail")[2], re.DOTALL)
+    for answer in sail.answers(*(statement.strip() for statement in block.split(";") if statement.strip())):
+        assert not isinstance(answer, str), answer
+    assert [row["id"] for row in rows_of(lake, "main.sales.orders")] == [1]

@@ -26,6 +26,7 @@ from cm_delta_dagster.errors import CatalogVersionError
 from cm_delta_dagster.server.auth import CallerCatalog
 from cm_delta_dagster.server.native.feed_wait import wait_for_event
 from cm_delta_dagster.server.native.storage_checks import CheckedStorage
+from cm_delta_dagster.server.path_router import PathRouter
 from cm_delta_dagster.server.wires import NATIVE_PATH
 from cm_delta_dagster.version import __version__
 
@@ -120,7 +121,7 @@ def _add(router: APIRouter, operation: CatalogOperation) -> None:
 
 
 def _routes() -> APIRouter:
-    router = APIRouter()
+    router = PathRouter(API_PATH)
     for part in operations().values():
         for operation in part.values():
             _add(router, operation)

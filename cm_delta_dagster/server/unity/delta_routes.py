@@ -6,12 +6,13 @@ answered as one that it does not have.
 
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.server.path_router import PathRouter
 from cm_delta_dagster.server.unity import commits, creation, credentials
 from cm_delta_dagster.server.unity.answers import JsonAnswer
 from cm_delta_dagster.server.unity.contract import stated_contract
@@ -27,7 +28,7 @@ from cm_delta_dagster.server.unity.stated_tables import stated_table
 from cm_delta_dagster.server.unity.tables import MANAGED, credentials_of, loaded_table
 from cm_delta_dagster.server.wires import UNITY_DELTA_PATH
 
-router = APIRouter(prefix=UNITY_DELTA_PATH, tags=["Unity Catalog: Delta API"])
+router = PathRouter(UNITY_DELTA_PATH, prefix=UNITY_DELTA_PATH, tags=["Unity Catalog: Delta API"])
 
 _SCHEMA = "/catalogs/{catalog}/schemas/{schema}"
 _TABLE = f"{_SCHEMA}/tables/{{table}}"

@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse
 
 from cm_delta_dagster.catalog.namespaces import Namespace
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError
 from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.server.path_router import PathRouter
 from cm_delta_dagster.server.unity import commits, creation, credentials, older_commits
 from cm_delta_dagster.server.unity.answers import JsonAnswer, ListAnswer
 from cm_delta_dagster.server.unity.creation import require_catalog, require_schema
@@ -30,7 +30,7 @@ from cm_delta_dagster.server.unity.stated_tables import older_stated_table
 from cm_delta_dagster.server.unity.tables import catalog_info, schema_info, table_info
 from cm_delta_dagster.server.wires import UNITY_PATH
 
-router = APIRouter(prefix=UNITY_PATH, tags=["Unity Catalog: older API"])
+router = PathRouter(UNITY_PATH, prefix=UNITY_PATH, tags=["Unity Catalog: older API"])
 
 _COMMITS = "/delta/preview/commits"
 _TOGETHER = 500
