@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.namespaces import Namespace
-from cm_delta_dagster.catalog.ratification import InitialCommit
+from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.put_if_absent import proposal_of
@@ -95,27 +95,12 @@ def create_table(
     client.recovery.check_adoption(identifier, location=staging.location)
     if not stated.has_log:
         return create_empty_at(access, client, identifier, staging, stated)
-    data = _version_0(access, staging.location)
+    summary, initial = _initial_commit(identifier, _version_0(access, staging.location))
+    _compare(stated, initial, timestamp_ms=summary.in_commit_timestamp)
+    properties = {**stated.properties, **initial.metadata.configuration}
+    check_contract(stated.contract, staging.table_id, protocol=initial.protocol, properties=properties)
     try:
-        commit = commit_json.decode_commit(data, version=0)
-        proposal = proposal_of(commit, data)
-    except CorruptLogError as error:
-        raise IllegalCommitError(f"{identifier} was not created: version 0 is not valid. {error.message}") from error
-    if commit.metadata is None or commit.protocol is None:
-        raise IllegalCommitError(f"{identifier} was not created: version 0 has no metaData, or no protocol.")
-    initial = InitialCommit(
-        file_size=len(data),
-        file_modification_time=proposal.summary.in_commit_timestamp,
-        metadata=commit.metadata,
-        protocol=commit.protocol,
-        sha256=proposal.sha256,
-        content_to_check=data,
-    )
-    _compare(stated, initial, timestamp_ms=proposal.summary.in_commit_timestamp)
-    properties = {**stated.properties, **commit.metadata.configuration}
-    check_contract(stated.contract, staging.table_id, protocol=commit.protocol, properties=properties)
-    try:
-        entry = client.registry.register_table(staging.table_id, identifier, summary=proposal.summary, initial=initial)
+        entry = client.registry.register_table(staging.table_id, identifier, summary=summary, initial=initial)
     except CatalogUnavailableError as error:
         raise CommitStateUnknownError(
             f"The database did not answer whether {identifier} was created. Load the table: it exists whole or not at all."
@@ -166,6 +151,26 @@ def _version_0(access: TableAccess, location: str) -> bytes:
     raise InvalidArgumentError(
         f"The table was not created: version 0 has {size} bytes, and the server reads at most {MAX_COMMIT_BYTES}."
     )
+
+
+def _initial_commit(identifier: TableIdentifier, data: bytes) -> tuple[CommitSummary, InitialCommit]:
+    """Version 0 as it is registered. Raises IllegalCommitError if it is not one."""
+    try:
+        commit = commit_json.decode_commit(data, version=0)
+        proposal = proposal_of(commit, data)
+    except CorruptLogError as error:
+        raise IllegalCommitError(f"{identifier} was not created: version 0 is not valid. {error.message}") from error
+    if commit.metadata is None or commit.protocol is None:
+        raise IllegalCommitError(f"{identifier} was not created: version 0 has no metaData, or no protocol.")
+    initial = InitialCommit(
+        file_size=len(data),
+        file_modification_time=proposal.summary.in_commit_timestamp,
+        metadata=commit.metadata,
+        protocol=commit.protocol,
+        sha256=proposal.sha256,
+        content_to_check=data,
+    )
+    return proposal.summary, initial
 
 
 def _compare(stated: StatedTable, initial: InitialCommit, *, timestamp_ms: int) -> None:
