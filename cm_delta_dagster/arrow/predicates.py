@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cm_delta_dagster.arrow.scalar_values import scalar_values
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.normal_forms import with_fewer_comparisons
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -34,8 +35,11 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     column_path,
     columns_of,
 )
+from cm_delta_dagster.protocol.predicates.scalar_expressions import scalar_expression
+from cm_delta_dagster.protocol.predicates.scalars import Scalar, can_fail
 from cm_delta_dagster.protocol.schema.char_types import COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.types import (
+    BOOLEAN,
     BYTE,
     DOUBLE,
     FLOAT,
@@ -149,6 +153,8 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Evaluate:
             item = schema.field(path[0]) if len(path) == 1 else None
             test = _test(leaf, data_type, char_width(item) if item is not None else 0)
             return lambda columns, rows: test(_values(columns, path))
+        case Opaque() if (scalar := _scalar_condition(leaf, schema)) is not None:
+            return lambda columns, rows: scalar_values(scalar, columns, rows)
     sql = leaf.sql if isinstance(leaf, Opaque) else repr(leaf)
     if isinstance(leaf, Opaque) and leaf.needs_zone:
         raise InvalidArgumentError(
@@ -166,9 +172,17 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Evaluate:
             f"The condition {sql!r} compares with {leaf.invalid_time!r}, which is not a date or time of the calendar. Correct it."
         )
     raise InvalidArgumentError(
-        f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons of columns "
-        "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."
+        f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons, IN, IS "
+        "NULL, LIKE 'x%', AND, OR and NOT of columns, values and functions such as length, substring, year and coalesce."
     )
+
+
+def _scalar_condition(leaf: Opaque, schema: StructType) -> Scalar | None:
+    """The condition as an expression; None if its value is not certain, or can be an error that Spark may not raise."""
+    if leaf.needs_zone or leaf.disputed_zone is not None or leaf.invalid_time is not None:
+        return None
+    scalar = scalar_expression(leaf.sql, schema)
+    return None if scalar is None or scalar.type != BOOLEAN or can_fail(scalar) else scalar
 
 
 def _all(answer: bool | None, rows: int) -> pa.BooleanArray:

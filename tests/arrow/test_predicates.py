@@ -136,7 +136,7 @@ def test_fields_of_structs_are_null_where_the_struct_is() -> None:
 @pytest.mark.parametrize(
     ("predicate", "data_type", "words"),
     [
-        (Opaque("length(c) > 1", frozenset({"c"})), STRING, r"length\(c\) > 1"),
+        (Opaque("upper(c) > 'A'", frozenset({"c"})), STRING, r"upper\(c\) > 'A'"),
         (Comparison("c", Op.EQ, 1), STRING, "string"),
         (Comparison("c", Op.EQ, "1"), LONG, "bigint"),
         (Comparison("c", Op.EQ, 1.5), DecimalType(5, 1), "decimal"),

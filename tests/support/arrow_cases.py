@@ -68,6 +68,26 @@ FORMS = _rows(
     nanos=pa.array([1_000, None], pa.timestamp("ns")),
     half=pa.array([1.5, None], pa.float32()),
 )
+GENERATED = _rows(
+    id=pa.array([1, -10, 2**62, None], pa.int64()),
+    at=pa.array(
+        [MOMENT, dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC), None, MOMENT], pa.timestamp("us", "UTC")
+    ),
+    local=pa.array(
+        [dt.datetime(1969, 12, 31, 23), dt.datetime(9999, 12, 31), None, dt.datetime(1, 1, 1)], pa.timestamp("us")
+    ),
+    name=pa.array(["abc", "äb", "", None]),
+    code=pa.array(["a", "bc", None, ""]),
+)
+GENERATED_COLUMNS = (
+    "id bigint, at timestamp, local timestamp_ntz, name string, code char(3), "
+    "p date GENERATED ALWAYS AS (CAST(at AS DATE)), start string GENERATED ALWAYS AS (substring(name, 1, 2)), "
+    "y int GENERATED ALWAYS AS (year(local)), h bigint GENERATED ALWAYS AS (CAST(hour(at) AS BIGINT)), "
+    "bucket bigint GENERATED ALWAYS AS (id % 3), "
+    "label varchar(40) GENERATED ALWAYS AS (CASE WHEN id > 1 THEN concat(name, '-', CAST(id AS STRING)) ELSE 'none' END), "
+    "short varchar(3) GENERATED ALWAYS AS (coalesce(substr(name, 3), 'z')), next bigint GENERATED ALWAYS AS (id + 1)"
+)
+
 CASES: Sequence[RowCase] = (
     RowCase(name="every-type", columns=EVERY_COLUMN, rows=EVERY_TYPE),
     RowCase(name="no-rows", columns=EVERY_COLUMN, rows=EVERY_TYPE.slice(0, 0)),
@@ -121,6 +141,29 @@ CASES: Sequence[RowCase] = (
         columns=KEYED_COLUMNS,
         rows=KEYED,
         properties={"delta.dataSkippingNumIndexedCols": "1", "delta.parquet.compression.codec": "gzip"},
+    ),
+    RowCase(name="generated", columns=GENERATED_COLUMNS, rows=GENERATED, partition_by=("p", "start")),
+    RowCase(
+        name="generated-and-offered",
+        columns=GENERATED_COLUMNS,
+        rows=GENERATED.append_column("start", pa.array(["ab", "äb", None, None]))
+        .append_column("bucket", pa.array([1, -1, 1, None], pa.int64())),
+        partition_by=("start",),
+        properties={"delta.columnMapping.mode": "name"},
+    ),
+    RowCase(
+        name="computed-constraints",
+        columns="id long, a int, s string, p string, at timestamp, st struct<x:int>",
+        rows=_rows(
+            id=pa.array([1, 2], pa.int64()), a=pa.array([5, None], pa.int32()), s=pa.array(["x", "äöü"]), p=pa.array(["q", "r"]),
+            at=pa.array([MOMENT, MOMENT]), st=pa.array([{"x": 6}, {"x": 7}], pa.struct([("x", pa.int32())])),
+        ),
+        properties={
+            "delta.constraints.sum": "id + coalesce(a, 0) > 0",
+            "delta.constraints.length": "length(s) < 4 AND s <> p",
+            "delta.constraints.nested": "st.x > id",
+            "delta.constraints.case": "CASE WHEN a > 4 THEN s = 'x' ELSE id % 2 = 0 END",
+        },
     ),
     RowCase(
         name="constraints",

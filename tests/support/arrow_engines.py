@@ -6,7 +6,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql import types as T
 
 from cm_delta_dagster import Connection
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
@@ -19,10 +18,12 @@ from tests.support.arrow_cases import RowCase
 
 def check_same_tables(lake: Connection, spark: SparkSession, case: RowCase, *, suffix: str = "") -> None:
     """Write the rows of a case to two tables, and compare what readers of both kinds and the log have of them."""
-    schema = T.StructType.fromDDL(case.columns)
     arrow, by_spark = (
         lake.create_table(
-            f"main.test.{engine}{suffix}", schema, partition_by=case.partition_by, properties=dict(case.properties)
+            f"main.test.{engine}{suffix}",
+            case.columns,
+            partition_by=case.partition_by,
+            properties=dict(case.properties),
         )
         for engine in ("arrow", "spark")
     )

@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
+from cm_delta_dagster.arrow.write.generated_values import GeneratedValues
 from cm_delta_dagster.arrow.write.missing_values import MissingValues
-from cm_delta_dagster.arrow.write.row_rules import BatchRule, row_rules
+from cm_delta_dagster.arrow.write.row_rules import BatchColumns, BatchRule, row_rules
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -93,6 +94,9 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         spec=spec,
         columns=columns,
         missing=MissingValues.of(layout.schema, rows.source.schema.names, now_ms=spec.now_ms),
+        generated=GeneratedValues.of(
+            layout, rows.source.schema.names, {column.item.name: column.as_read for column in columns}
+        ),
     )
     try:
         with files.threads:
@@ -150,6 +154,7 @@ class _Files:
         name: of ``directory``, below the table.
         columns: of the table, in the order of its schema.
         missing: values of the columns that the rows lack.
+        generated: those that are computed from other columns.
         threads: that encode and write files.
     """
 
@@ -160,6 +165,7 @@ class _Files:
     spec: WriteSpec
     columns: Sequence[StoredColumn]
     missing: MissingValues
+    generated: GeneratedValues
     threads: ThreadPoolExecutor = field(init=False)
     _dictionaries: bool | list[str] | None = None
     _open: dict[PartitionTexts, _BufferedFile] = field(default_factory=dict)
@@ -190,14 +196,15 @@ class _Files:
         )
         self.threads = ThreadPoolExecutor(_num_threads(), "cm-delta-write")
         self._statistics_schema = physical_schema(layout.schema, layout.mapping)
-        self._rules = row_rules(layout, self.spec.guard)
+        self._rules = [*row_rules(layout, self.spec.guard), *self.generated.offered]
         self._float_leaves = [
             column for column in self.spec.statistics_columns if getattr(column.type, "name", "") in ("float", "double")
         ]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch to the files of their partitions."""
-        values = {column.item.name: self._values(column, batch) for column in self.columns}
+        values: BatchColumns = {column.item.name: self._values(column, batch) for column in self.columns}
+        values = self.generated.completed(values, batch.num_rows)
         for rule in self._rules:
             rule.check(values, batch.num_rows)
         arrays = [column.stored_values(values[column.item.name]) for column in self.columns]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -11,11 +12,13 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.arrow.nullability import promises, promises_inside
 from cm_delta_dagster.arrow.predicates import RowFilter, row_filter
+from cm_delta_dagster.arrow.scalar_values import scalar_values
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError, PartitionMismatchError
 from cm_delta_dagster.protocol.features.constraints import Constraint, check_constraints, invariants
 from cm_delta_dagster.protocol.features.expressions import known_columns
 from cm_delta_dagster.protocol.features.row_messages import (
     constraint_text,
+    failed_text,
     guard_text,
     length_text,
     null_text,
@@ -23,10 +26,13 @@ from cm_delta_dagster.protocol.features.row_messages import (
 )
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, Predicate, leaves, short_sql
+from cm_delta_dagster.protocol.predicates.scalar_expressions import scalar_expression
+from cm_delta_dagster.protocol.predicates.scalars import columns_of_scalar
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.char_types import char_width, length_limits
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
+    BOOLEAN,
     VOID,
     ArrayType,
     DataType,
@@ -92,11 +98,17 @@ def row_rules(layout: TableLayout, guard: Predicate | None = None) -> Sequence[B
         condition = _condition(constraint, schema)
         assert condition is not None, "only Spark evaluates it"
         shown = known_columns(constraint.expression, schema)
-        rules.append(_Condition(condition, constraint_text(constraint), shown, InvalidDataError, schema))
+        rules.append(
+            _Condition(condition, constraint.description, constraint_text(constraint), shown, InvalidDataError, schema)
+        )
     if guard is not None:
         condition = row_filter(guard, schema)
         shown = tuple((item.name,) for item in schema.fields if item.name in condition.columns)
-        rules.append(_Condition(condition, guard_text(guard), shown, PartitionMismatchError, schema))
+        rules.append(
+            _Condition(
+                condition, "the condition of the write", guard_text(guard), shown, PartitionMismatchError, schema
+            )
+        )
     return rules
 
 
@@ -111,7 +123,11 @@ def _condition(constraint: Constraint, schema: StructType) -> RowFilter | None:
         predicate = parse_predicate(constraint.expression, schema)
         condition = row_filter(predicate, schema)
     except InvalidArgumentError:
-        return None
+        scalar = scalar_expression(constraint.expression, schema)
+        if scalar is None or scalar.type != BOOLEAN:
+            return None
+        used = tuple(dict.fromkeys(columns_of_scalar(scalar)))
+        return RowFilter(used, partial(scalar_values, scalar))
     # Spark does not fill the literal with blanks here, and has rules of its own for integers that no column holds.
     if any(char_width(item) for item in schema.fields if item.name in condition.columns):
         return None
@@ -127,16 +143,20 @@ class _Condition:
     """A condition that must be true; NULL breaks it."""
 
     condition: RowFilter
+    rule: str
     text: str
     shown: Sequence[ColumnPath]
     error: type[CmDeltaError]
     schema: StructType
 
     def check(self, columns: BatchColumns, num_rows: int) -> None:
-        is_true = self.condition.answer(columns.__getitem__, num_rows).fill_null(False)
+        try:
+            is_true = self.condition.answer(columns.__getitem__, num_rows).fill_null(False)
+        except pa.ArrowInvalid as error:
+            raise InvalidDataError(failed_text(self.rule, str(error))) from error
         row = pc.index(is_true, pa.scalar(False)).as_py()
         if row >= 0:
-            raise self.error(self.text + _row_text(columns, row, self.shown, self.schema))
+            raise self.error(self.text + row_text(columns, row, self.shown, self.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +171,7 @@ class _MaxLength:
         is_longer = pc.greater(pc.utf8_length(columns[self.item.name]), self.limit).fill_null(False)
         row = pc.index(is_longer, pa.scalar(True)).as_py()
         if row >= 0:
-            raise InvalidDataError(length_text(self.item) + _row_text(columns, row, [(self.item.name,)], self.schema))
+            raise InvalidDataError(length_text(self.item) + row_text(columns, row, [(self.item.name,)], self.schema))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +187,7 @@ class _NotNull:
         broken = next(_nulls(array, self.item.type, self.item.nullable, self.item.name, rows), None)
         if broken is not None:
             path, row = broken
-            raise InvalidDataError(null_text(path, self.item) + _row_text(columns, row, (), self.schema))
+            raise InvalidDataError(null_text(path, self.item) + row_text(columns, row, (), self.schema))
 
 
 def _nulls(
@@ -218,7 +238,7 @@ def _elements(
     yield from _nulls(values.filter(is_valid), data_type, True, path, kept)
 
 
-def _row_text(columns: BatchColumns, row: int, named: Sequence[ColumnPath], schema: StructType) -> str:
+def row_text(columns: BatchColumns, row: int, named: Sequence[ColumnPath], schema: StructType) -> str:
     """The values of a row for a message; see :func:`shown_columns`."""
     paths = shown_columns(named, schema)
     return ", ".join(f"{'.'.join(path)} = {_text(_value(columns, row, path))}" for path in paths) + "."

@@ -11,16 +11,18 @@ import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.columns import FileColumn, FileLayout
 from cm_delta_dagster.arrow.schema import arrow_type
+from cm_delta_dagster.arrow.write.generated_values import generated_needs_spark
 from cm_delta_dagster.arrow.write.missing_values import default_needs_spark
 from cm_delta_dagster.arrow.write.row_rules import rules_need_spark
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
-from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.computed_columns import check_sources
 from cm_delta_dagster.protocol.features.iceberg_compat import active_versions
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.evolution import as_nullable
 from cm_delta_dagster.protocol.schema.types import (
@@ -48,9 +50,9 @@ def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
     reason = rules_need_spark(layout)
     if reason is not None:
         return reason
-    generated = generated_columns(schema)
-    if generated:
-        return f"the table has the generated column {next(iter(generated))!r}"
+    reason = generated_needs_spark(layout)
+    if reason is not None:
+        return reason
     for item in schema.fields:
         if offered.field(item.name) is None and default_needs_spark(item):
             return f"the rows lack the column {item.name!r}, whose default only Spark evaluates"
@@ -126,6 +128,7 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
             column that is always generated.
     """
     check_not_given(layout.schema, tuple(offered.names), action="gives")
+    check_sources(layout.schema, from_arrow_schema(offered))
     rows = FileLayout(schema=offered, file="(the rows)", mapping=ColumnMappingMode.NONE)
     empty_as_null = set(stored_as_null(layout.schema, layout.partition_columns))
     partitions = {item.name for item in layout.partition_fields}

@@ -13,6 +13,7 @@ from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_together, source_query
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
+from cm_delta_dagster.protocol.features.computed_columns import computed_columns
 from cm_delta_dagster.protocol.features.type_widening import never_widens, widening_in_writes
 from cm_delta_dagster.protocol.predicates.sql_lexer import Kind
 from cm_delta_dagster.protocol.schema.column_paths import path_text
@@ -21,7 +22,6 @@ from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of, sql_type
 from cm_delta_dagster.spark.expressions.store_assignment import by_name, by_position
 from cm_delta_dagster.spark.library import DataFrame, F, SparkSession
-from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE", "(")

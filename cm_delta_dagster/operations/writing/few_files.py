@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.features.computed_columns import computed_columns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.statistics.file_forecast import (
     TARGET_BYTES,
@@ -20,7 +21,6 @@ from cm_delta_dagster.protocol.statistics.file_forecast import (
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, schema_leaves
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource
 from cm_delta_dagster.spark.library import SparkSession
-from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.write.optimized_write import (
     AS_THEY_ARE,
     RowGathering,

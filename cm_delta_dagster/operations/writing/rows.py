@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from functools import cached_property
 from typing import TypeAlias
 
@@ -11,11 +12,12 @@ from cm_delta_dagster.arrow.write.stored_columns import needs_spark
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
 from cm_delta_dagster.spark.library import MISSING, DataFrame, SparkSession, is_frame, is_installed
-from cm_delta_dagster.spark.session.session import check_frame
+from cm_delta_dagster.spark.session.session import check_frame, running_session, session_time_zone
 from cm_delta_dagster.spark.write.stored_values import guarded_source
 
 AnyRows: TypeAlias = DataFrame | ArrowData
@@ -27,6 +29,18 @@ SessionSource: TypeAlias = Callable[[], SparkSession | None]
 def no_session() -> SparkSession | None:
     """For callers that have no session besides that of a DataFrame."""
     return None
+
+
+def zone_of_expressions(declared: tzinfo | None) -> tzinfo:
+    """The time zone in which Arrow takes dates of timestamps for a table: that of the Spark session that runs, as Spark takes it,
+    else ``declared``, else UTC. It is looked up when it is first used.
+    """
+
+    def zone() -> tzinfo:
+        session = running_session()
+        return declared or UTC if session is None else session_time_zone(session)
+
+    return DeferredZone(zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

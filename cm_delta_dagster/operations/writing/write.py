@@ -26,11 +26,11 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     start_write,
 )
 from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.features.computed_columns import computed_columns
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.remedies import OverwriteWithSchema
-from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]

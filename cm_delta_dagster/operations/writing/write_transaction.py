@@ -29,7 +29,7 @@ from cm_delta_dagster.errors import (
     needs_no_files,
 )
 from cm_delta_dagster.operations.writing.file_writes import DEFAULT_SPEC, write_arrow, write_frame
-from cm_delta_dagster.operations.writing.rows import RowsForArrow, WriteRows
+from cm_delta_dagster.operations.writing.rows import RowsForArrow, WriteRows, zone_of_expressions
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTransaction
@@ -43,6 +43,7 @@ from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLa
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
@@ -241,7 +242,9 @@ class WriteTransaction:
         Arrow writes Arrow data, if nothing needs Spark.
         """
         if isinstance(frame, WriteRows):
-            layout = self.layout
+            layout = replace(
+                self.layout, time_zone=zone_of_expressions(as_zone(self.table.services.settings.time_zone))
+            )
             rows = frame.written_to(layout, guard)
             if isinstance(rows, RowsForArrow):
                 return self._record(write_arrow(self.table, rows, layout))

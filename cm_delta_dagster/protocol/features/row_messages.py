@@ -51,6 +51,19 @@ def guard_text(guard: Predicate) -> str:
     )
 
 
+def generated_text(name: str, expression: str) -> str:
+    """For a row whose value of a generated column is not that of its expression."""
+    return (
+        f"A row has a value of the generated column {name!r} that is not that of its expression {expression}; nothing was "
+        "committed. Leave the column out, or correct the value. The row has "
+    )
+
+
+def failed_text(rule: str, cause: str) -> str:
+    """For a row for which a rule of the table cannot be computed, e.g. because a number is too large. Shows no values."""
+    return f"A row has values of which {rule} cannot be computed: {cause}. Nothing was committed. Correct the row."
+
+
 def constraint_text(constraint: Constraint) -> str:
     """For a row for which a constraint is not true."""
     return (

@@ -14,6 +14,7 @@ from operator import or_
 
 from pyroaring import BitMap64
 
+from cm_delta_dagster.protocol.features.computed_columns import computed_columns
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -23,7 +24,7 @@ from cm_delta_dagster.spark.changes.found_changes import FileChanges, FoundChang
 from cm_delta_dagster.spark.expressions.schema import quoted, sql_type
 from cm_delta_dagster.spark.library import Column, DataFrame, F, pyspark
 from cm_delta_dagster.spark.read.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN
-from cm_delta_dagster.spark.rules.fill import FilledRows, computed_columns, fill, numbered_columns
+from cm_delta_dagster.spark.rules.fill import FilledRows, fill, numbered_columns
 from cm_delta_dagster.spark.session.cancellation import collected_table
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.plans import plan_broadcasts, selected

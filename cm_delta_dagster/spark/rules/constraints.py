@@ -10,7 +10,7 @@ from cm_delta_dagster.protocol.features.constraints import Constraint, check_con
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, known_columns
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns, generation_expression
-from cm_delta_dagster.protocol.features.row_messages import constraint_text
+from cm_delta_dagster.protocol.features.row_messages import constraint_text, generated_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.evolution import without_table_metadata as plain
@@ -55,10 +55,7 @@ def generated_rules(layout: TableLayout) -> Iterator[RowRule]:
     stored_otherwise = stored_as_null(schema, layout.partition_columns)
     for name, expression in generated_columns(schema).items():
         check_deterministic(expression, what=f"the generated column {name!r}")
-        text = (
-            f"A row has a value of the generated column {name!r} that is not that of its expression {expression}; nothing was "
-            "committed. Leave the column out, or correct the value. The row has "
-        )
+        text = generated_text(name, expression)
         shown = ((name,), *known_columns(expression, schema))
         item = schema.field(name)
         if item is not None and name in stored_otherwise:

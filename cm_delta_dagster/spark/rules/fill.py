@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cm_delta_dagster.errors import SchemaMismatchError
-from cm_delta_dagster.protocol.features.default_columns import default_of, has_defaults
+from cm_delta_dagster.protocol.features.computed_columns import check_sources, computed_columns
+from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, checked_text
-from cm_delta_dagster.protocol.features.generated_columns import generated_columns, sources_of
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import IdentityColumn, check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -56,7 +56,7 @@ def fill_missing(frame: DataFrame, layout: TableLayout) -> FilledRows:
     missing = [name for name in computed if offered.field(name) is None]
     if not missing:
         return FilledRows(frame=frame)
-    _check_sources(schema, offered, missing)
+    check_sources(schema, offered)
     is_given_by_name = {name: F.lit(False) for name in missing}
     return FilledRows(
         frame=fill(align(frame, schema), layout, is_given_by_name), numbered=numbered_columns(schema, missing)
@@ -99,18 +99,6 @@ def fill(frame: DataFrame, layout: TableLayout, is_given_by_name: Mapping[str, C
     # The expressions see the defaults and the identity values, all as they will be read.
     as_stored = with_empty_text_as_null(padded(frame, schema), schema, layout.partition_columns)
     return as_stored.withColumns(generated)
-
-
-def computed_columns(schema: StructType) -> tuple[str, ...]:
-    """Columns that have a default, are generated or are identity columns."""
-    if not has_defaults(schema) and not generated_columns(schema) and not identity_columns(schema):
-        return ()
-    identities, generated = identity_columns(schema), generated_columns(schema)
-    return tuple(
-        item.name
-        for item in schema.fields
-        if default_of(item) is not None or item.name in identities or item.name in generated
-    )
 
 
 def numbered_columns(schema: StructType, missing: Sequence[str]) -> frozenset[str]:
@@ -172,13 +160,3 @@ def _most_partitions(frame: DataFrame) -> int:
         return max(1, int(execution.toRdd().getNumPartitions()))
     except (py4j_errors.Py4JError, pyspark_errors.PySparkException):
         return setting  # A value that cannot be computed is an error of the write.
-
-
-def _check_sources(schema: StructType, offered: StructType, missing: Sequence[str]) -> None:
-    for name in missing:
-        for source in sources_of(schema, name):
-            if offered.field(source) is None and source not in missing:
-                raise SchemaMismatchError(
-                    f"The rows lack column {source!r}, from which the generated column {name!r} is computed; they have the columns "
-                    f"{', '.join(offered.names)}. Nothing was written. Add the column, with NULL where there is no value."
-                )

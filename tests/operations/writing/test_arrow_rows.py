@@ -6,14 +6,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.arrow.write import data_file_writer
@@ -24,30 +23,11 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     SchemaMismatchError,
 )
-from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, Predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.storage.local_store import local_path
 from tests.support.arrow_cases import CASES, INF, KEYED, KEYED_COLUMNS, NAN, RowCase
 from tests.support.arrow_engines import check_same_tables, sorted_rows
-
-
-@pytest.fixture
-def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
-    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark) as connection:
-        yield connection
-
-
-@pytest.fixture
-def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that hands rows of Arrow to Spark fails."""
-    unchanged = WriteRows.spark
-
-    def spark_only(self: WriteRows, reason: str) -> DataFrame:
-        assert isinstance(self._rows, DataFrame), f"rows of Arrow are handed to Spark: {reason}"
-        return unchanged(self, reason)
-
-    monkeypatch.setattr(WriteRows, "spark", spark_only)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -97,161 +77,6 @@ def test_held_and_joint_writes_take_rows_of_arrow(lake: Connection) -> None:
     with lake.transaction() as tx:
         tx.table("main.test.t").append(pa.table({"id": [3]}))
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 3]
-
-
-RULES = {
-    "constraint": "id bigint, v string",
-    "default": "id bigint, v string DEFAULT upper('a')",
-    "generated": "id bigint, v bigint GENERATED ALWAYS AS (id + 1)",
-    "length": "id bigint, v array<varchar(3)>",
-}
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_rules_that_only_spark_can_apply_are_applied_by_it_or_refused(
-    lake: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str
-) -> None:
-    table = lake.create_table("main.test.t", RULES[rule])
-    if rule == "constraint":
-        table.alter.add_constraint("positive", "abs(id) > 0")
-    table.append(pa.table({"id": [1, 2]}))
-    row = table.to_arrow().sort_by("id").to_pylist()[0]
-    assert row == {"id": 1, "v": {"default": "A", "generated": 2}.get(rule)}
-    files = sum(1 for _ in Path(local_path(table.location)).rglob("*.parquet"))
-    monkeypatch.setattr("cm_delta_dagster.api.session.running_session", lambda: None)
-    with connect(f"sqlite:///{tmp_path}/catalog.db") as without_spark:
-        with pytest.raises(
-            InvalidArgumentError,
-            match=r"need Spark, because .*(generated|default|limited length|CHECK constraint).*no Spark session runs",
-        ):
-            without_spark.table("main.test.t").append(pa.table({"id": [3]}))
-        assert without_spark.table("main.test.t").snapshot().version == table.snapshot().version
-    assert sum(1 for _ in Path(local_path(table.location)).rglob("*.parquet")) == files
-
-
-BROKEN: Mapping[str, tuple[str, Mapping[str, str], pa.Table, type[CmDeltaError]]] = {
-    "a constraint": (
-        "id bigint, v string",
-        {"delta.constraints.positive": "id > 0"},
-        pa.table({"id": [1, 0], "v": ["a", "b"]}),
-        InvalidDataError,
-    ),
-    "NULL in a constraint": (
-        "id bigint, v string",
-        {"delta.constraints.listed": "v IN ('a', 'b') AND id < 5"},
-        pa.table({"id": [1, 2], "v": ["a", None]}),
-        InvalidDataError,
-    ),
-    "a nested field": (
-        "id bigint, s struct<x:int>",
-        {"delta.constraints.nested": "s.x > 1"},
-        pa.table({"id": [1], "s": pa.array([{"x": 1}], pa.struct([("x", pa.int32())]))}),
-        InvalidDataError,
-    ),
-    "a length": ("id bigint, v varchar(2)", {}, pa.table({"id": [1], "v": ["äää"]}), InvalidDataError),
-    "blanks": ("id bigint, v char(2)", {}, pa.table({"id": [1], "v": ["a  "]}), InvalidDataError),
-    "NOT NULL": (
-        "id bigint NOT NULL, v string",
-        {},
-        pa.table({"id": pa.array([1, None], pa.int64()), "v": ["a", "b"]}),
-        InvalidDataError,
-    ),
-    "NOT NULL in a struct": (
-        "id bigint, s struct<x:int NOT NULL>",
-        {},
-        pa.table({"id": [1, 2], "s": pa.array([{"x": 1}, None], pa.struct([("x", pa.int32())]))}),
-        InvalidDataError,
-    ),
-    "given identity values": (
-        "id bigint GENERATED ALWAYS AS IDENTITY, v string",
-        {},
-        pa.table({"id": [1], "v": ["a"]}),
-        InvalidArgumentError,
-    ),
-}
-
-
-@pytest.mark.parametrize("case", BROKEN)
-def test_both_engines_refuse_a_row_with_the_same_text(
-    lake: Connection, spark: SparkSession, no_spark: None, case: str
-) -> None:
-    columns, properties, rows, kind = BROKEN[case]
-    table = lake.create_table("main.test.t", columns, properties=dict(properties))
-    frame = spark.createDataFrame(rows).coalesce(1)
-    messages = []
-    for offered in (rows, frame):
-        with pytest.raises(kind) as caught:
-            table.append(offered)
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-    assert not list(Path(local_path(table.location)).rglob("*.parquet"))
-
-
-DEFAULTS: Mapping[str, tuple[str, Any]] = {
-    "v tinyint": ("-128", -128),
-    "v int": ("7", 7),
-    "v bigint": ("9223372036854775807", 2**63 - 1),
-    "v decimal(6,2)": ("1.5", Decimal("1.50")),
-    "v double": ("1.5", 1.5),
-    "v double ": ("-0.0D", -0.0),
-    "v boolean": ("true", True),
-    "v string": ("'it''s'", "it's"),
-    "v varchar(3)": ("'abc'", "abc"),
-    "v char(4)": ("'ab'", "ab  "),
-    "v date": ("DATE '2024-02-29'", dt.date(2024, 2, 29)),
-    "v timestamp": ("TIMESTAMP '2024-02-29 12:00:00Z'", dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)),
-    "v bigint ": ("NULL", None),
-}
-
-
-@pytest.mark.parametrize("column", DEFAULTS)
-@pytest.mark.usefixtures("no_spark")
-def test_a_missing_column_gets_its_literal_default(lake: Connection, spark: SparkSession, column: str) -> None:
-    text, value = DEFAULTS[column]
-    table = lake.create_table("main.test.t", f"id bigint, {column} DEFAULT {text}")
-    table.append(pa.table({"id": [1]}))
-    table.append(spark.createDataFrame([(2,)], "id bigint"))
-    table.append(pa.table({"id": [3], "v": pa.nulls(1)}))
-    stored = table.to_arrow().sort_by("id")["v"].to_pylist()
-    assert stored == [value, value, None] and list(map(str, stored[:2])) == [str(value)] * 2, "-0.0 equals 0.0"
-
-
-@pytest.mark.usefixtures("no_spark")
-def test_the_current_time_is_a_default(lake: Connection) -> None:
-    table = lake.create_table("main.test.t", "id bigint, at timestamp DEFAULT current_timestamp()")
-    before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)
-    table.append(pa.table({"id": [1]}))
-    (at,) = table.to_arrow()["at"].to_pylist()
-    assert before <= at <= dt.datetime.now(dt.UTC)
-
-
-@pytest.mark.usefixtures("no_spark")
-def test_rows_are_numbered_by_both_engines(lake: Connection, spark: SparkSession) -> None:
-    columns = (
-        "id bigint GENERATED ALWAYS AS IDENTITY (START WITH 10 INCREMENT BY -5), "
-        "k bigint GENERATED BY DEFAULT AS IDENTITY, v string"
-    )
-    table = lake.create_table("main.test.t", columns)
-    table.append(pa.table({"v": ["a", "b"]}))
-    assert [table.schema().field(name).metadata["delta.identity.highWaterMark"] for name in ("id", "k")] == [5, 2]
-    table.append(spark.createDataFrame([("c",)], "v string").coalesce(1))
-    table.append(pa.table({"v": ["d"], "k": [100]}))
-    table.append(pa.table({"v": ["e"]}))
-    rows = table.to_arrow().sort_by("v").to_pylist()
-    assert [(row["v"], row["id"]) for row in rows] == [("a", 10), ("b", 5), ("c", 0), ("d", -5), ("e", -10)]
-    assert [row["k"] for row in rows] == [1, 2, 3, 100, 4]
-
-
-@pytest.mark.usefixtures("no_spark")
-def test_a_used_up_identity_column_is_an_error(lake: Connection) -> None:
-    table = lake.create_table(
-        "main.test.t", "id bigint GENERATED ALWAYS AS IDENTITY (START WITH 9223372036854775806), v int"
-    )
-    table.append([{"v": 1}, {"v": 2}])
-    for rows in ([{"v": 3}], [{"v": 3}, {"v": 4}]):
-        with pytest.raises(InvalidDataError, match="used all 64-bit values"):
-            table.append(rows)
-    assert table.scan().count() == 2
 
 
 def test_parts_of_a_write_that_need_spark_get_the_rows_of_arrow(lake: Connection) -> None:
