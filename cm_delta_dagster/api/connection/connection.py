@@ -29,6 +29,7 @@ from cm_delta_dagster.api.peer_names import CONNECTION_NAMES
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.delta_table import DeltaTable
 from cm_delta_dagster.api.table.path_delta_table import PathDeltaTable
+from cm_delta_dagster.api.table.write_options import write_engine
 from cm_delta_dagster.catalog.namespaces import Namespace
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -361,6 +362,7 @@ class Connection(AbsentMethods):
         description: str | None = None,
         cluster_by: str | Sequence[str] = (),
         mode: CreationMode | str = CreationMode.CREATE,
+        engine: str | None = None,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
     ) -> DeltaTable:
@@ -369,15 +371,14 @@ class Connection(AbsentMethods):
         Args:
             frame: a DataFrame of Spark, or Arrow data: of pyarrow, polars, pandas or DuckDB, or a list of dictionaries.
             partition_by: columns of ``frame``, in partition order. ``cluster_by``: up to four columns or fields of it.
-            mode: as in :meth:`create_table`. ``frame`` may be read from the table that is replaced.
+            mode: as in :meth:`create_table`. ``frame`` may be read from the table that is replaced. ``engine``: as in ``append``.
             idempotency: recorded in the commit, so that an ``append`` with the same value is skipped.
 
         Raises:
             TableAlreadyExistsError: the name is taken. Rows that were written before this was found are deleted.
-            InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as :meth:`create_table`.
-            InvalidDataError: a row violates a constraint of the table; no table was created.
+            InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError, InvalidDataError: as of ``append``; nothing is created.
         """
-        rows = WriteRows.of(frame, self._session.available)
+        rows = WriteRows.of(frame, self._session.available, engine=write_engine(engine))
         table = create_or_replace(
             self.client,
             identifier=name,

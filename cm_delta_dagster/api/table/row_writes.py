@@ -15,6 +15,7 @@ from cm_delta_dagster.api.table.write_options import (
     OverwriteOptions,
     RowChangeOptions,
     UpsertOptions,
+    write_engine,
 )
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -78,18 +79,21 @@ class RowWrites(ABC):
         partition_by: str | Sequence[str] | None = None,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
+        engine: str | None = None,
         hold: bool | timedelta = False,
     ) -> WriteResult | HeldCommit:
         """Append the rows of ``frame`` in one commit.
 
         Args:
             frame: a DataFrame of Spark, or Arrow data, which is written without Spark: of pyarrow, polars, pandas or DuckDB, or a
-                list of dictionaries. A table with generated columns, or with a constraint or default that Arrow cannot evaluate,
-                needs a Spark session that runs.
+                list of dictionaries. A table with a generated column, constraint or default that Arrow cannot evaluate needs a
+                Spark session that runs.
             schema_mode: whether the write may add columns to the table.
             partition_by: the partition columns that the table has, to be checked; an append does not change them.
             idempotency: a value that is committed at most once; a repetition is skipped.
             commit_properties: provenance, recorded in the table history.
+            engine: ``"arrow"`` or ``"spark"``, which writes the rows; None to let their type decide. Arrow collects a DataFrame of
+                Spark in this process. The history has it in ``engineInfo``.
             hold: hold the commit, for seven days or this long; the result is a HeldCommit, and readers do not see the rows.
 
         Raises:
@@ -97,7 +101,7 @@ class RowWrites(ABC):
             InvalidDataError: a row violates a constraint of the table.
             InvalidArgumentError: the table has other partition columns than ``partition_by``; or there is nothing to hold.
         """
-        rows = WriteRows.of(frame, self._connection.available)
+        rows = WriteRows.of(frame, self._connection.available, engine=write_engine(engine))
         return self._perform(
             lambda target: append(
                 target,
@@ -129,6 +133,7 @@ class RowWrites(ABC):
         partition_by: str | Sequence[str] | None = None,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
+        engine: str | None = None,
         hold: bool | timedelta = False,
     ) -> WriteResult | HeldCommit:
         """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
@@ -145,7 +150,7 @@ class RowWrites(ABC):
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
             CommitConflictError: a concurrent commit changed the rows that are replaced.
         """
-        rows = WriteRows.of(frame, self._connection.available)
+        rows = WriteRows.of(frame, self._connection.available, engine=write_engine(engine))
         return self._perform(
             lambda target: overwrite(
                 target,

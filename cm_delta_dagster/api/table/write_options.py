@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from cm_delta_dagster.client.commits.context import CommitProperties, Idempotency
+from cm_delta_dagster.operations.arguments import one_of
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge import MergeMode
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine
 
 Holds = typing.Literal[True] | timedelta
 """Values of ``hold`` with which a write is held."""
@@ -26,6 +28,7 @@ class AppendOptions(RowChangeOptions, total=False):
 
     schema_mode: SchemaMode
     partition_by: str | Sequence[str] | None
+    engine: str | None
 
 
 class OverwriteOptions(AppendOptions, total=False):
@@ -42,3 +45,8 @@ class UpsertOptions(RowChangeOptions, total=False):
     mode: MergeMode | str
     where: Condition | None
     schema_mode: SchemaMode
+
+
+def write_engine(engine: str | None) -> WriteEngine | None:
+    """The engine of that name. Raises InvalidArgumentError for another name."""
+    return None if engine is None else one_of(WriteEngine, engine, name="engine")

@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.features.column_mapping import physical_schema
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import TRANSACTION_COLUMN, VOID, StructField, StructType
 from cm_delta_dagster.protocol.statistics.data_file_writes import (
+    WriteEngine,
     WriteSpec,
     WrittenFiles,
     check_readable,
@@ -95,7 +96,7 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         columns=columns,
         missing=MissingValues.of(layout.schema, rows.source.schema.names, now_ms=spec.now_ms),
         generated=GeneratedValues.of(
-            layout, rows.source.schema.names, {column.item.name: column.as_read for column in columns}
+            layout, rows.source.schema.names, {part.item.name: part.as_read for part in columns}
         ),
     )
     try:
@@ -153,8 +154,7 @@ class _Files:
     Attributes:
         name: of ``directory``, below the table.
         columns: of the table, in the order of its schema.
-        missing: values of the columns that the rows lack.
-        generated: those that are computed from other columns.
+        missing: values of the columns that the rows lack; ``generated``: those that are computed from other columns.
         threads: that encode and write files.
     """
 
@@ -229,6 +229,7 @@ class _Files:
         while self._being_written:
             self._wait_for_oldest()
         return WrittenFiles(
+            engine=WriteEngine.ARROW,
             adds=tuple(self._adds),
             num_rows=self._rows.total(),
             size_bytes=sum(add.size for add in self._adds),

@@ -104,6 +104,8 @@ class Transaction:
         self.parameters = dict(parameters or {})
         self.context = context
         self.metrics: dict[str, str] = {}
+        self.engine: str | None = None
+        """What wrote the rows of added files."""
         self.keeps_row_ids = False
         """Whether the rows of removed files that are in added files keep their ids."""
         self.redefines_columns = False
@@ -334,7 +336,7 @@ class Transaction:
             read_version=base.version,
             isolation_level=str(self.isolation.value),
             is_blind_append=self.is_blind_append,
-            engine_info=ENGINE_INFO,
+            engine_info=ENGINE_INFO if self.engine is None else f"{ENGINE_INFO} ({self.engine})",
             user_metadata=self.context.user_metadata,
             tags=tags or None,
             extra=dict(self.context.custom_metadata),

@@ -15,8 +15,10 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjuncti
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine
 from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
 from cm_delta_dagster.spark.library import MISSING, DataFrame, SparkSession, is_frame, is_installed
+from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import check_frame, running_session, session_time_zone
 from cm_delta_dagster.spark.write.stored_values import guarded_source
 
@@ -66,21 +68,31 @@ class RowsForArrow:
 class WriteRows:
     """The rows of one write. A stream of Arrow is read once."""
 
-    def __init__(self, rows: DataFrame | ArrowRows, session: SessionSource = no_session) -> None:
+    def __init__(
+        self, rows: DataFrame | ArrowRows, session: SessionSource = no_session, engine: WriteEngine | None = None
+    ) -> None:
         self._rows = rows
         self._session = session
+        self._engine = engine
         self._guard: _Guard | None = None
         self._unguarded: DataFrame | None = None
 
     @classmethod
     def of(
-        cls, value: "AnyRows | WriteRows", session: SessionSource = no_session, *, what: str | None = None
+        cls,
+        value: "AnyRows | WriteRows",
+        session: SessionSource = no_session,
+        *,
+        what: str | None = None,
+        engine: WriteEngine | None = None,
     ) -> "WriteRows":
         """The rows of a caller.
 
         Args:
             session: for Arrow data that only Spark can write to the table.
             what: the rows, for messages; None for their type.
+            engine: that writes them. None for Arrow if they are Arrow data and nothing needs Spark. Arrow collects the rows of a
+                DataFrame in this process.
 
         Raises:
             InvalidArgumentError: no rows, or a column that Arrow or Delta does not have.
@@ -88,7 +100,13 @@ class WriteRows:
         """
         if isinstance(value, WriteRows):
             return value
-        return cls(check_frame(value) if is_frame(value) else ArrowRows.of(value, what), session)
+        if is_frame(value) and engine is not WriteEngine.ARROW:
+            return cls(check_frame(value), session, engine)
+        if is_frame(value):
+            frame, what = check_frame(value), what or "The DataFrame"
+            with spark_errors("collecting the rows of a DataFrame"):
+                return cls(ArrowRows.of(frame.toArrow(), what), lambda: frame.sparkSession, engine)
+        return cls(ArrowRows.of(value, what), session, engine)
 
     @property
     def needs_no_spark(self) -> bool:
@@ -132,7 +150,7 @@ class WriteRows:
             return rows
         guards = [part for part in (guard, None if self._guard is None else self._guard.where) if part is not None]
         both = conjunction(guards) if guards else None
-        reason = needs_spark(rows.schema, layout)
+        reason = "it was chosen" if self._engine is WriteEngine.SPARK else needs_spark(rows.schema, layout)
         if reason is None and both is not None:
             reason = guard_needs_spark(both, layout.schema)
         return RowsForArrow(rows=rows, guard=both) if reason is None else self.spark(reason)
@@ -144,9 +162,14 @@ class WriteRows:
             reason: why Spark is needed, for a message.
 
         Raises:
-            InvalidArgumentError: no Spark session runs or was configured.
+            InvalidArgumentError: no Spark session runs or was configured, or Arrow was chosen.
             EngineError: PySpark is not installed.
         """
+        if self._engine is WriteEngine.ARROW:
+            raise InvalidArgumentError(
+                f"These rows need Spark, because {reason}, and Arrow was chosen to write them. Nothing was written. Leave the "
+                "choice to the rows, or choose Spark."
+            )
         session = self.session
         if session is None:
             if not is_installed():

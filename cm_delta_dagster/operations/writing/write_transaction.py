@@ -394,6 +394,7 @@ class WriteTransaction:
             transaction.set_transaction(
                 SetTransaction(app_id=progress.app_id, version=progress.version, last_updated=now)
             )
+        transaction.engine = " and ".join(sorted({files.engine for files in self.written})) or None
         transaction.metrics.update({name: str(value) for name, value in metrics.items()})
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -15,16 +16,25 @@ from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, schema_leaves, statistics_columns
 
 
+class WriteEngine(StrEnum):
+    """What writes rows to data files. Both write the same."""
+
+    ARROW = "arrow"
+    SPARK = "spark"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFiles:
     """Data files that are not committed yet.
 
     Attributes:
+        engine: that wrote them.
         directory: the new directory that holds all of them.
         rows_by_partition: rows for each combination of partition texts, in the order of the partition columns.
         high_water_marks: the furthest values of the numbered identity columns, if they moved.
     """
 
+    engine: WriteEngine
     adds: tuple[AddFile, ...]
     num_rows: int
     size_bytes: int

@@ -33,6 +33,7 @@ from cm_delta_dagster.protocol.schema.types import (
     walk_types,
 )
 from cm_delta_dagster.protocol.statistics.data_file_writes import (
+    WriteEngine,
     WriteSpec,
     WrittenFiles,
     check_readable,
@@ -207,6 +208,7 @@ def _collect(
     if not adds or len(adds) < len(footers):
         store.remove_empty_directories(directory)
     return WrittenFiles(
+        engine=WriteEngine.SPARK,
         adds=tuple(adds),
         num_rows=rows.total(),
         size_bytes=sum(add.size for add in adds),

@@ -40,7 +40,7 @@ from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome
 from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, TargetShape, start_write
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
-from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine, WrittenFiles
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.lake import Lake, Unreliable, broken_storage
@@ -379,7 +379,9 @@ def test_of_two_threads_that_write_to_one_table_the_second_is_refused(lake: Lake
         add = add_file(f"{name}/a.parquet", partition_values={"day": "2026-01-01"}, size=100)
         lake.put(tables[0], f"{name}/a.parquet")
         directory = f"{tables[0].location}/{name}"
-        write.written.append(WrittenFiles(adds=(add,), num_rows=1, size_bytes=100, directory=directory))
+        write.written.append(
+            WrittenFiles(engine=WriteEngine.SPARK, adds=(add,), num_rows=1, size_bytes=100, directory=directory)
+        )
         writes.append(write)
     none = writes[0].transaction.snapshot.files.slice(0, 0)
     with writes[0] as first:

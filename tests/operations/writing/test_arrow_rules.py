@@ -18,6 +18,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
 )
 from cm_delta_dagster.storage.local_store import local_path
+from tests.support.arrow_engines import sorted_rows
 
 RULES = {
     "constraint": "id bigint, v string",
@@ -228,3 +229,41 @@ def test_dates_are_those_of_the_zone_of_a_session_that_runs(lake: Connection, sp
     finally:
         spark.conf.set("spark.sql.session.timeZone", str(before))
     assert table.to_arrow()["day"].to_pylist() == [dt.date(2024, 6, 2)] * 2
+
+
+@pytest.mark.parametrize("engine", ["arrow", "spark"])
+def test_the_caller_chooses_what_writes_rows_of_either_kind(lake: Connection, spark: SparkSession, engine: str) -> None:
+    rows = pa.table({"id": [1, 2], "v": ["a", None]})
+    frame = spark.createDataFrame(rows)
+    table = lake.create_table_as("main.test.t", rows, engine=engine)
+    table.append(frame, engine=engine)
+    table.overwrite(rows, engine=engine)
+    table.append(frame, engine=engine)
+    assert sorted_rows(table.to_arrow()) == sorted_rows(pa.concat_tables([rows, rows]))
+    writers = [entry.commit_info.engine_info for entry in table.history() if entry.commit_info is not None]
+    assert len(writers) == 4
+    assert all(writer is not None and writer.endswith(f" ({engine})") for writer in writers), writers
+
+
+def test_rows_decide_what_writes_them_if_the_caller_does_not(lake: Connection, spark: SparkSession) -> None:
+    rows = pa.table({"id": [1]})
+    table = lake.create_table_as("main.test.t", rows)
+    table.append(spark.createDataFrame(rows))
+    table.delete("id = 5")
+    table.alter.set_properties({"a.b": "c"})
+    writers = [entry.commit_info.engine_info for entry in table.history() if entry.commit_info is not None]
+    assert [str(writer).partition(" ")[2] for writer in writers] == ["", "(spark)", "(arrow)"]
+
+
+def test_an_engine_that_cannot_write_the_rows_is_an_error(
+    lake: Connection, spark: SparkSession, tmp_path: Path
+) -> None:
+    table = lake.create_table("main.test.t", "id bigint, v bigint GENERATED ALWAYS AS (abs(id))")
+    for rows in (pa.table({"id": [1]}), spark.range(1)):
+        with pytest.raises(InvalidArgumentError, match=r"evaluates the generated column 'v' .*, and Arrow was chosen"):
+            table.append(rows, engine="arrow")
+    with pytest.raises(InvalidArgumentError, match=r"keys select the rows .* and Arrow was chosen"):
+        table.overwrite(pa.table({"id": [1]}), keys="id", engine="arrow")
+    with pytest.raises(InvalidArgumentError, match="engine"):
+        table.append(pa.table({"id": [1]}), engine="duckdb")
+    assert table.snapshot().version == 0
