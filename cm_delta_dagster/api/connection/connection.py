@@ -376,7 +376,7 @@ class Connection(AbsentMethods):
 
         Raises:
             TableAlreadyExistsError: the name is taken. Rows that were written before this was found are deleted.
-            InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError, InvalidDataError: as of ``append``; nothing is created.
+            InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError, InvalidDataError: as of ``append``.
         """
         rows = WriteRows.of(frame, self._session.available, engine=write_engine(engine))
         table = create_or_replace(
