@@ -178,8 +178,12 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Evaluate:
 
 
 def _scalar_condition(leaf: Opaque, schema: StructType) -> Scalar | None:
-    """The condition as an expression; None if its value is not certain, or can be an error that Spark may not raise."""
-    if leaf.needs_zone or leaf.disputed_zone is not None or leaf.invalid_time is not None:
+    """The condition as an expression; None if its value is not certain, or can be an error that Spark may not raise.
+
+    Text of :func:`raw_sql` may call functions of the session that have the names of built-in ones.
+    """
+    is_raw = leaf.columns is None or leaf.expression is not None
+    if is_raw or leaf.needs_zone or leaf.disputed_zone is not None or leaf.invalid_time is not None:
         return None
     scalar = scalar_expression(leaf.sql, schema)
     return None if scalar is None or scalar.type != BOOLEAN or can_fail(scalar) else scalar

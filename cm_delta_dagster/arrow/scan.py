@@ -30,7 +30,7 @@ from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
+from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, conjunction, conjuncts
 from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
@@ -132,9 +132,16 @@ def _output(item: StructField, partitions: frozenset[str], row_tracking: RowIdCo
 def _split(predicate: Predicate | None, partition_columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
     """The conjuncts that partition values decide for whole files, and the rest; None for an empty part."""
     parts = conjuncts(predicate) if predicate is not None else ()
-    on_files = [part for part in parts if partition_only(part, partition_columns)]
-    on_rows = [part for part in parts if not partition_only(part, partition_columns)]
+    names = frozenset(name.casefold() for name in partition_columns)
+    on_files = [part for part in parts if _uses_only(part, names)]
+    on_rows = [part for part in parts if not _uses_only(part, names)]
     return conjunction(on_files) if on_files else None, conjunction(on_rows) if on_rows else None
+
+
+def _uses_only(predicate: Predicate, names: frozenset[str]) -> bool:
+    """Whether the condition, also one of functions, is computed from columns with these names alone."""
+    paths = map(column_path, columns_of(predicate))
+    return all(len(path) == 1 and path[0].casefold() in names for path in paths)
 
 
 @dataclass(frozen=True, kw_only=True)
