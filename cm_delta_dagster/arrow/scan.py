@@ -81,6 +81,21 @@ def row_positions(*, store: Store, layout: TableLayout, request: ScanRequest) ->
     return _plan(store, layout, request, (), {}).positions()
 
 
+def partition_arrays(files: pa.Table, layout: TableLayout) -> dict[str, pa.Array]:
+    """The value of each partition column for every file, with the type of the column, by logical name.
+
+    Raises CorruptLogError for a value that is damaged.
+    """
+    return {item.name: _partition_array(files, item, layout) for item in layout.partition_fields}
+
+
+def _partition_array(files: pa.Table, item: StructField, layout: TableLayout) -> pa.Array:
+    texts = partition_column(files, physical_name(item, layout.mapping))
+    values = partition_value_array(texts, item.type, zone=layout.time_zone or dt.UTC)
+    width = char_width(item)
+    return pc.utf8_rpad(values, width) if width else values
+
+
 def _plan(
     store: Store,
     layout: TableLayout,
@@ -96,7 +111,6 @@ def _plan(
     return _ScanPlan(
         store=store,
         layout=layout,
-        partitions=partitions,
         constants=constants,
         files=request.files,
         picked=request.positions,
@@ -156,7 +170,6 @@ class _ScanPlan:
 
     store: Store
     layout: TableLayout
-    partitions: tuple[StructField, ...]
     constants: Mapping[str, pa.Array]
     files: pa.Table
     picked: RowPositions | None
@@ -203,17 +216,11 @@ class _ScanPlan:
     def _partitioned_files(self) -> tuple[pa.Table, dict[str, pa.Array]]:
         """The files whose partition values satisfy the condition, and these values and the constants by logical column."""
         files = self.files
-        values = {**self.constants, **{item.name: self._values_of(item) for item in self.partitions}}
+        values = {**self.constants, **partition_arrays(files, self.layout)}
         if self.on_partitions is None:
             return files, values
         keep = self.on_partitions(values.__getitem__, files.num_rows).fill_null(False)
         return files.filter(keep), {name: array.filter(keep) for name, array in values.items()}
-
-    def _values_of(self, item: StructField) -> pa.Array:
-        texts = partition_column(self.files, physical_name(item, self.layout.mapping))
-        values = partition_value_array(texts, item.type, zone=self.layout.time_zone or dt.UTC)
-        width = char_width(item)
-        return pc.utf8_rpad(values, width) if width else values
 
     def _files_to_read(self, files: pa.Table, values: dict[str, pa.Array]) -> Iterator[FileToRead]:
         has_vector = pc.is_valid(files["deletionVector"])

@@ -133,7 +133,7 @@ class TableScan(AbsentMethods):
         Raises:
             EngineError: DuckDB is not installed.
         """
-        return to_relation(self.dataset(), connection)
+        return to_relation(self._zoned, connection)
 
     def count(self) -> int:
         """Count the rows, from statistics in the log if they are exact, else by reading one column."""
