@@ -16,7 +16,11 @@ from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
-from cm_delta_dagster.operations.reading.duckdb_conditions import StatementConditions, statement_conditions
+from cm_delta_dagster.operations.reading.duckdb_conditions import (
+    NO_CONDITIONS,
+    StatementConditions,
+    statement_conditions,
+)
 from cm_delta_dagster.operations.reading.duckdb_names import (
     NameInText,
     NamePosition,
@@ -207,7 +211,7 @@ class DuckDBConnection:
         names = [name for name in names if name.identifier in tables]
         conditions: StatementConditions | None = None
         if any(table.scan.snapshot.num_files > _PARSED_FROM_FILES for table in tables.values()):
-            conditions = _conditions(text, tokens, names, tables)
+            conditions = NO_CONDITIONS if self._has_collation() else _conditions(text, tokens, names, tables)
         views = {
             identifier: self._view_of(
                 table,
@@ -217,6 +221,11 @@ class DuckDBConnection:
             for identifier, table in tables.items()
         }
         return with_views(text, tokens, names, views)
+
+    def _has_collation(self) -> bool:
+        """Whether texts that differ may be equal in a condition."""
+        ((collation,),) = self.connection.from_query("SELECT current_setting('default_collation')").fetchall()
+        return bool(collation)
 
     def _tables(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, "_NamedScan"]:
         """The tables that the catalog has of these, at versions of one moment."""

@@ -83,7 +83,8 @@ def _typed(text: str, kind: exp.DataType) -> dt.date | dt.datetime:
     raise UnknownConstantError
 
 
-_MOMENT_TYPES = (exp.DataType.Type.TIMESTAMP, exp.DataType.Type.TIMESTAMPTZ)
+_Type = exp.DataType.Type
+_MOMENT_TYPES = (_Type.TIMESTAMP, _Type.TIMESTAMPNTZ, _Type.TIMESTAMPTZ)
 
 
 def _sum(node: exp.Add | exp.Sub) -> Any:
