@@ -5,10 +5,11 @@ files through :class:`~cm_delta_dagster.arrow.dataset.DeltaDataset`. A scan that
 condition in the words of Spark or row ids, is a dataset as a whole.
 """
 
+import datetime as dt
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -45,7 +46,7 @@ MOST_LATE_FILES = 1_000
 condition may be added is a dataset, which skips files by their statistics in the log."""
 
 _FILE = "__cm_delta_file"
-_OTHER = "__cm_delta_partition"
+_SEARCHED_FILES = 128
 _PATH_IN_ERROR = re.compile(r'"(/[^"]+)"')
 _PLAIN_PATH = re.compile(r"/[\w\-./=+,@%: ]+")
 """Without characters that have a meaning in DuckDB's patterns of file names."""
@@ -81,23 +82,28 @@ def native_relation(
     columns = plain_columns(snapshot.layout, names)
     if columns is None or scan.predicate is not None or any(name.startswith(_FILE) for name in names):
         return None
-    plain = [
-        file for file in plain_files(scan.store, snapshot.layout, files, columns) if _PLAIN_PATH.fullmatch(file.path)
-    ]
+    plain = [file for file in plain_files(scan.store, snapshot.layout, files, columns) if is_plain_path(file.path)]
     if not plain:
         return None
     library = import_engine("duckdb")
     try:
-        relation = _plain_relation(scan, files, names, columns, plain, connection)
         whole = connection.from_arrow(dataset)
+        types = dict(zip(whole.columns, map(str, whole.types), strict=True))
+        relation = connection.from_query(_query_of(_plain_files(scan, files, plain, types), names, columns))
         if relation.columns != whole.columns or relation.types != whole.types:
             return None
         if len(plain) < files.num_rows:
             others = files.take(sorted({*range(files.num_rows)} - {file.row for file in plain}))
             relation = relation.union(connection.from_arrow(read_dataset(_with_files(scan, others))))
-    except library.Error:
-        return None  # For example because access to files is disabled.
+    except (library.Error, OverflowError):
+        # For example because access to files is disabled, or because Python does not have the value of a partition.
+        return None
     return relation
+
+
+def is_plain_path(path: str) -> bool:
+    """Whether DuckDB takes the path as it is, and names the file so: it has no characters of patterns, and one spelling."""
+    return _PLAIN_PATH.fullmatch(path) is not None and os.path.normpath(path) == path
 
 
 def raise_missing_file(error: Exception) -> None:
@@ -114,34 +120,95 @@ def _with_files(scan: SnapshotScan, files: pa.Table) -> SnapshotScan:
     return replace(scan, snapshot=snapshot.with_files(state))
 
 
-def _plain_relation(
-    scan: SnapshotScan,
-    files: pa.Table,
-    names: Sequence[str],
-    columns: Sequence[PlainColumn],
-    plain: Sequence[PlainFile],
-    connection: "DuckDBPyConnection",
-) -> "DuckDBPyRelation":
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PlainFiles:
+    """Files with the partition values of each one as DuckDB's constants, in the order of ``partitions``.
+
+    Attributes:
+        types: DuckDB's types of the partition columns.
+    """
+
+    partitions: Sequence[str]
+    types: Sequence[str]
+    paths: Sequence[str]
+    values: Sequence[tuple[str, ...]]
+
+    def parts(self) -> "Iterator[_PlainFiles]":
+        """The files in parts of which each has few files or the same values, since the value of a row is searched in a list."""
+        if not self.partitions or len(self.paths) <= _SEARCHED_FILES:
+            yield self
+            return
+        order = sorted(range(len(self.paths)), key=self.values.__getitem__)
+        for start in range(0, len(order), _SEARCHED_FILES):
+            rows = order[start : start + _SEARCHED_FILES]
+            yield replace(self, paths=[self.paths[row] for row in rows], values=[self.values[row] for row in rows])
+
+    def expressions(self) -> dict[str, str]:
+        """The value of each partition column for the rows of a file."""
+        listed = _list_of(map(_text, self.paths))
+        result = {}
+        for number, (name, kind) in enumerate(zip(self.partitions, self.types, strict=True)):
+            constants = [row[number] for row in self.values]
+            if len(set(constants)) == 1:
+                result[name] = f"CAST({constants[0]} AS {kind})"
+            else:
+                result[name] = f"CAST({_list_of(constants)} AS {kind}[])[list_position({listed}, {_FILE})]"
+        return result
+
+    def reader(self) -> str:
+        """The rows that the files store, and the path of the file of each row."""
+        return (
+            f"read_parquet({_list_of(map(_text, self.paths))}, hive_partitioning = false, union_by_name = false, "
+            f"binary_as_string = false, filename = '{_FILE}')"
+        )
+
+
+def _plain_files(
+    scan: SnapshotScan, files: pa.Table, plain: Sequence[PlainFile], types: Mapping[str, str]
+) -> _PlainFiles:
+    """Those of ``files``, with the partition columns of which ``types`` has the types."""
     layout = scan.snapshot.layout
-    taken = files.take([file.row for file in plain])
-    partitions = [item.name for item in layout.partition_fields if item.name in names]
-    arrays = partition_arrays(taken, layout) if partitions else {}
-    expressions = {item.field.name: _expression(item) for item in columns}
-    reader = _reader([file.path for file in plain], has_names=bool(partitions))
-    if not partitions:
-        return connection.from_query(f"SELECT {_selected(names, expressions)} FROM {reader}")
-    stored = ", ".join((*(f"{text} AS {quoted_name(name)}" for name, text in expressions.items()), _FILE))
-    values = {f"{_OTHER}_{number}": arrays[name] for number, name in enumerate(partitions)}
-    rows = connection.from_query(f"SELECT {stored} FROM {reader}").set_alias("stored")
-    by_file = connection.from_arrow(pa.table({f"{_FILE}_path": [file.path for file in plain], **values}))
-    joined = rows.join(by_file.set_alias("logged"), f"stored.{_FILE} = logged.{_FILE}_path")
-    chosen = {item.field.name: f"stored.{quoted_name(item.field.name)}" for item in columns}
-    chosen.update({name: f"logged.{_OTHER}_{number}" for number, name in enumerate(partitions)})
-    return joined.project(_selected(names, chosen))
+    partitions = [item.name for item in layout.partition_fields if item.name in types]
+    arrays = partition_arrays(files.take([file.row for file in plain]), layout) if partitions else {}
+    return _PlainFiles(
+        partitions=partitions,
+        types=[types[name] for name in partitions],
+        paths=[file.path for file in plain],
+        values=list(zip(*(map(_constant, arrays[name].to_pylist()) for name in partitions), strict=True)),
+    )
 
 
-def _selected(names: Sequence[str], expressions: dict[str, str]) -> str:
-    return ", ".join(f"{expressions[name]} AS {quoted_name(name)}" for name in names)
+def _constant(value: Any) -> str:
+    """A constant that a cast to the type of the column converts to this value."""
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return _text("".join(f"\\x{byte:02X}" for byte in value))
+        case dt.datetime():
+            return _text(value.isoformat(sep=" "))
+        case float():
+            return _text(repr(value))
+    return _text(str(value))
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _list_of(constants: Iterable[str]) -> str:
+    return f"[{', '.join(constants)}]"
+
+
+def _query_of(files: _PlainFiles, names: Sequence[str], columns: Sequence[PlainColumn]) -> str:
+    """A query of the columns ``names`` of the files."""
+    stored = {item.field.name: _expression(item) for item in columns}
+    queries = []
+    for part in files.parts():
+        expressions = {**stored, **part.expressions()}
+        selected = ", ".join(f"{expressions[name]} AS {quoted_name(name)}" for name in names)
+        queries.append(f"SELECT {selected} FROM {part.reader()}")
+    return " UNION ALL ".join(queries)
 
 
 def _expression(column: PlainColumn) -> str:
@@ -151,11 +218,3 @@ def _expression(column: PlainColumn) -> str:
     # Statistics leave NaN out, and DuckDB skips rows by them: this is the same value, but has no statistics.
     kind = "FLOAT" if column.field.type == FLOAT else "DOUBLE"
     return f"CASE WHEN {name} = 'nan'::{kind} THEN 'nan'::{kind} ELSE {name} END"
-
-
-def _reader(paths: Sequence[str], *, has_names: bool) -> str:
-    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
-    options = f", filename = '{_FILE}'" if has_names else ""
-    return (
-        f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false, binary_as_string = false{options})"
-    )

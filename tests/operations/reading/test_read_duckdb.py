@@ -392,7 +392,7 @@ def native_files(table: PathTable) -> int:
     if columns is None:
         return 0
     plain = plain_files(table.store, snapshot.layout, snapshot.files, columns)
-    return sum(1 for file in plain if module._PLAIN_PATH.fullmatch(file.path))
+    return sum(1 for file in plain if module.is_plain_path(file.path))
 
 
 @pytest.fixture(params=["UTC", "Asia/Kathmandu"])
