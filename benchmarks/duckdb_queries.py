@@ -130,9 +130,8 @@ def main() -> None:
             f"{number} | {statistics.median(catalog) * 1000:.1f} / {min(catalog) * 1000:.1f} | "
             f"{statistics.median(bare) * 1000:.1f} / {min(bare) * 1000:.1f} | {of_query.ratio:.2f} | {of_query.best_ratio:.2f}"
         )
-    whole = QueryTimes([sum(item.catalog) for item in times.values()], [sum(item.bare) for item in times.values()])
     above = [number for number, of_query in times.items() if of_query.ratio > BOUND]
-    total = sum(map(sum, (whole.catalog,))) / sum(map(sum, (whole.bare,)))
+    total = sum(sum(item.catalog) for item in times.values()) / sum(sum(item.bare) for item in times.values())
     print(f"all queries: {total:.2f}; bound {BOUND}; above it: {', '.join(map(str, above)) or 'none'}")
 
 
