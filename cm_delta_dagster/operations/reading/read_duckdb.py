@@ -82,7 +82,9 @@ def native_relation(
     snapshot = scan.snapshot
     names = snapshot.schema.names if scan.columns is None else scan.columns
     columns = plain_columns(snapshot.layout, names)
-    if columns is None or scan.predicate is not None or any(name.startswith(_FILE) for name in names):
+    if columns is None or scan.predicate is not None:
+        return None
+    if any(name.lower() == _FILE for name in (*names, *(item.stored for item in columns))):
         return None
     library = import_engine("duckdb")
     if int(library.__version__.partition(".")[0]) < _FIRST_VERSION:

@@ -488,6 +488,34 @@ def test_a_table_of_many_files_is_a_dataset_because_conditions_may_follow(
     assert "PARQUET" not in relation.explain().upper()
 
 
+@pytest.mark.parametrize("searched", [1, 2])
+def test_partition_values_of_many_files_come_in_several_parts(
+    tmp_path: Path, connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, searched: int
+) -> None:
+    """Each part has a list of values or one value."""
+    monkeypatch.setattr(module, "_SEARCHED_FILES", searched)
+    scan = open_scan(partitioned(tmp_path / "t").open())
+    native, arrow = to_relation(scan, connection), to_relation(read_dataset(scan), connection)
+    assert native.types == arrow.types
+    for condition in ("true", "p_int = 3", "p_int IS NULL", "p_string LIKE 'a/b%' AND id > 2"):
+        assert rows_of(native.filter(condition)) == rows_of(arrow.filter(condition))
+
+
+def test_a_column_with_the_name_of_the_files_is_read(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
+    table = ForeignTable(tmp_path / "t", field("id", "long"), field("__CM_DELTA_FILE", "string"))
+    table.add("a.parquet", numbered({"__CM_DELTA_FILE": ["x"] * ROWS}))
+    relation = to_relation(open_scan(table.open()), connection).filter("__cm_delta_file = 'x'")
+    assert relation.count("*").fetchall() == [(ROWS,)]
+
+
+def test_an_older_duckdb_reads_through_arrow(
+    tmp_path: Path, connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duckdb, "__version__", "1.5.5")
+    relation = to_relation(open_scan(primitives(tmp_path / "t").open()), connection)
+    assert "PARQUET" not in relation.explain().upper() and len(rows_of(relation)) == 5 * ROWS
+
+
 def test_a_relation_is_read_after_its_connection_ran_other_statements(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection
 ) -> None:
