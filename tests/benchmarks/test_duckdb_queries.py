@@ -50,4 +50,4 @@ def test_all_queries_give_the_answers_of_duckdb_over_the_files(tmp_path: Path) -
         adopt(lake, data, tmp_path / "tables")
         times = measure(lake, data, rounds=1, numbers=list(QUERIES))
     assert sorted(times) == list(range(1, 23))
-    assert all(len(of_query.catalog) == len(of_query.bare) == 1 for of_query in times.values())
+    assert all(len(of_query.catalog.wall) == len(of_query.bare.cpu) == 1 for of_query in times.values())
