@@ -105,7 +105,9 @@ def _scope_of(node: exp.Table, schema: StructType) -> ExpressionNode | None:
         join.side in ("RIGHT", "FULL") or join.method or not _is_plain(join, _JOIN_ARGUMENTS) for join in joins
     ):
         return None
-    columns = _Columns(schema, node.alias_or_name.lower(), are_ambiguous=any(join.args.get("using") for join in joins))
+    columns = _ColumnsInQuery(
+        schema, node.alias_or_name.lower(), are_ambiguous=any(join.args.get("using") for join in joins)
+    )
     conditions = list(_applied_to(holder, query, joins))
     return FunctionCall("and_kleene", tuple(map(columns.expression, conditions))) if conditions else None
 
@@ -138,7 +140,7 @@ def _is_inner(join: exp.Join) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _ColumnsInQuery:
     """The columns of a table in a query, in which ``qualifier`` names the table.
 
     ``are_ambiguous``: a column without a qualifier may be that of several tables.

@@ -24,7 +24,7 @@ from cm_delta_dagster.operations.reading.duckdb_conditions import (
 from cm_delta_dagster.operations.reading.duckdb_names import (
     NameInText,
     NamePosition,
-    Token,
+    TextToken,
     names_in,
     quoted_name,
     tokens_of,
@@ -297,7 +297,7 @@ class _NamedScan:
 
 
 def _conditions(
-    text: str, tokens: Sequence[Token], names: Sequence[NameInText], tables: Mapping[TableIdentifier, _NamedScan]
+    text: str, tokens: Sequence[TextToken], names: Sequence[NameInText], tables: Mapping[TableIdentifier, _NamedScan]
 ) -> StatementConditions:
     """The conditions of the statement, by the place holders of the tables."""
     holders = {identifier: table.place_holder for identifier, table in tables.items()}

@@ -74,7 +74,7 @@ class NameInText:
 
 
 def with_views(
-    text: str, tokens: Sequence["Token"], names: Sequence["NameInText"], views: Mapping[TableIdentifier, str]
+    text: str, tokens: Sequence["TextToken"], names: Sequence["NameInText"], views: Mapping[TableIdentifier, str]
 ) -> str:
     """``text`` with the names of ``views``, which are unique, in the place of ``names``."""
     aliases = _aliases(names, views, tokens)
@@ -98,7 +98,7 @@ def quoted_name(name: str) -> str:
 
 
 def _aliases(
-    names: Sequence[NameInText], views: Mapping[TableIdentifier, str], tokens: Sequence["Token"]
+    names: Sequence[NameInText], views: Mapping[TableIdentifier, str], tokens: Sequence["TextToken"]
 ) -> Mapping[str, str]:
     """By view, the last part of the name as an alias that qualifies columns, as it does for tables of DuckDB.
 
@@ -120,7 +120,7 @@ def _aliases(
     }
 
 
-def names_in(tokens: Sequence["Token"]) -> Iterator[NameInText]:
+def names_in(tokens: Sequence["TextToken"]) -> Iterator[NameInText]:
     """What may be names of tables: ``a.b.c``, each part with or without quotes, and ``"a.b.c"``."""
     position = 0
     while position < len(tokens):
@@ -141,7 +141,7 @@ def names_in(tokens: Sequence["Token"]) -> Iterator[NameInText]:
         position += max(length, 1)
 
 
-def _place(before: "Token | None", after: "Token | None") -> NamePosition:
+def _place(before: "TextToken | None", after: "TextToken | None") -> NamePosition:
     """The place of the name of a table between two tokens."""
     if before is None or before.token_type not in (TokenType.FROM, TokenType.JOIN):
         return NamePosition.OTHER
@@ -151,7 +151,7 @@ def _place(before: "Token | None", after: "Token | None") -> NamePosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TextToken:
     """A token from ``start`` up to ``end``, exclusive."""
 
     token_type: TokenType
@@ -160,7 +160,7 @@ class Token:
     end: int
 
 
-def tokens_of(text: str) -> Sequence[Token]:
+def tokens_of(text: str) -> Sequence[TextToken]:
     """The tokens; none of a text that has an unclosed quote, of which DuckDB says what is wrong."""
     try:
         return list(_tokens(text))
@@ -168,12 +168,12 @@ def tokens_of(text: str) -> Sequence[Token]:
         return ()
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _tokens(text: str) -> Iterator[TextToken]:
     done = 0
     while True:
         for token in _DUCKDB.tokenize(text[done:]):
             end = done + token.end + 1
-            yield Token(token.token_type, token.text, done + token.start, end)
+            yield TextToken(token.token_type, token.text, done + token.start, end)
             if token.token_type in _COMMANDS:
                 done = end
                 break
@@ -181,7 +181,7 @@ def _tokens(text: str) -> Iterator[Token]:
             return
 
 
-def _length_of_name(tokens: Sequence[Token], start: int) -> int:
+def _length_of_name(tokens: Sequence[TextToken], start: int) -> int:
     """The number of tokens of the name that begins at ``start``, dots included; 0 if none begins there."""
     if not _is_word(tokens[start]):
         return 0
@@ -193,7 +193,7 @@ def _length_of_name(tokens: Sequence[Token], start: int) -> int:
     return length
 
 
-def _is_word(token: Token) -> bool:
+def _is_word(token: TextToken) -> bool:
     return token.token_type is TokenType.IDENTIFIER or (
         token.token_type is not TokenType.STRING and token.text.isidentifier()
     )
