@@ -5,8 +5,12 @@ The classes are for annotations only: when a process runs they are ``Any``. ``is
 
 from __future__ import annotations
 
+import functools
+import importlib
 import importlib.util
 import sys
+import threading
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cm_delta_dagster.deferred_module import DeferredModule
@@ -44,10 +48,21 @@ MISSING = (
 """What a message says where Spark is needed and PySpark is not installed."""
 
 
+_lock = threading.RLock()
+
+
 class _ModuleOfSpark(DeferredModule):
     def __getattr__(self, name: str) -> Any:
-        check_installed()
-        return super().__getattr__(name)
+        return getattr(_imported(self.__name__), name)
+
+
+@functools.cache
+def _imported(name: str) -> ModuleType:
+    """The module. The modules of PySpark import each other, so that threads may not import two of them at the same time."""
+    check_installed()
+    with _lock:
+        importlib.import_module("pyspark")
+        return importlib.import_module(name)
 
 
 def check_installed() -> None:

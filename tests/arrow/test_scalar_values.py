@@ -115,11 +115,40 @@ def test_many_random_expressions_have_the_values_of_spark(spark: SparkSession) -
         "trim(s)",
         "length(s, 'x')",
         "NULL",
+        "flag = flag < flag",
+        "flag != flag > flag",
+        "flag = flag IN (TRUE, FALSE)",
+        "flag = flag BETWEEN flag AND TRUE",
+        "flag BETWEEN flag AND flag = flag",
+        "flag = i > 0",
+        "i IS NULL = flag",
+        "flag IS NULL IS NULL",
+        "flag = NOT flag",
+        "flag <=> flag < flag",
+        "flag = flag <=> flag",
+        "flag = CASE WHEN flag THEN flag ELSE flag END = flag",
     ],
 )
 @pytest.mark.fast
 def test_what_may_have_another_value_by_spark_or_none_is_left_to_it(text: str) -> None:
     assert scalar_expression(text, TABLE_SCHEMA, zone=dt.UTC) is None
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    "text",
+    [
+        "i BETWEEN 1 AND 2 AND l > 3 OR i = 4",
+        "(i > 1) = flag",
+        "flag = (i IN (1, 2))",
+        "CASE WHEN i = 1 THEN l > 2 ELSE i < 3 END = flag",
+        "if(i = 1, l, 2) > length(concat(s, s))",
+        "i IS NOT NULL AND NOT i = 5 AND i NOT IN (1, 2) AND i NOT BETWEEN 3 AND 4",
+        "coalesce(i = 1, l = 2)",
+    ],
+)
+def test_comparisons_of_which_none_is_an_operand_of_another_are_certain(text: str) -> None:
+    assert scalar_expression(text, TABLE_SCHEMA) is not None
 
 
 @pytest.mark.fast

@@ -37,6 +37,35 @@ import cm_delta_dagster.orchestration, cm_delta_dagster.cli.main, cm_delta_dagst
 print(json.dumps([name for name in ("pyspark", "py4j") if name in sys.modules]))
 """
 
+_THREADS = """
+import json, threading
+from cm_delta_dagster.spark import library
+
+uses = [
+    lambda: library.pyspark.sql.SparkSession,
+    lambda: library.T.StructType,
+    lambda: library.F.col,
+    lambda: library.pyspark_errors.PySparkException,
+    lambda: library.captured_errors.convert_exception,
+    lambda: library.py4j_errors.Py4JError,
+]
+barrier, failed = threading.Barrier(len(uses)), []
+
+def use(name):
+    barrier.wait()
+    try:
+        name()
+    except BaseException as error:
+        failed.append(repr(error))
+
+threads = [threading.Thread(target=use, args=(name,)) for name in uses]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(json.dumps(failed))
+"""
+
 
 def _output(arguments: list[str], environment: dict[str, str] | None = None) -> Any:
     run = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False)
@@ -46,6 +75,11 @@ def _output(arguments: list[str], environment: dict[str, str] | None = None) -> 
 
 def test_the_entry_points_do_not_import_pyspark() -> None:
     assert _output(["-c", _IMPORT_DAGSTER]) == []
+
+
+def test_threads_that_use_pyspark_first_do_not_disturb_each_other() -> None:
+    """The modules of PySpark import each other."""
+    assert _output(["-c", _THREADS]) == []
 
 
 def test_only_the_source_of_streams_cannot_be_imported_without_pyspark(tmp_path: Path) -> None:

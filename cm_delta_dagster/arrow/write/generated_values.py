@@ -19,7 +19,7 @@ from cm_delta_dagster.protocol.predicates.scalar_expressions import scalar_expre
 from cm_delta_dagster.protocol.predicates.scalars import Scalar
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_width
-from cm_delta_dagster.protocol.schema.types import BYTE, INTEGER, LONG, SHORT, DataType, StructType
+from cm_delta_dagster.protocol.schema.types import BYTE, INTEGER, LONG, SHORT, ArrayType, DataType, MapType, StructType
 
 AsRead = Callable[[pa.Array], pa.Array]
 """Values of a column as readers of the table will see them."""
@@ -38,9 +38,9 @@ def generated_needs_spark(layout: TableLayout) -> str | None:
 def _scalar(name: str, text: str, layout: TableLayout) -> Scalar | None:
     scalar = scalar_expression(text, layout.schema, zone=_zone(layout))
     item = layout.schema.field(name)
-    if (
-        scalar is None or item is None or char_width(item)
-    ):  # Spark compares char columns with blanks, and the expression without.
+    if scalar is None or item is None or isinstance(item.type, StructType | ArrayType | MapType):
+        return None
+    if char_width(item):  # Spark compares these columns with blanks, and the expression without.
         return None
     is_wider = scalar.type in _INTEGERS and item.type in _INTEGERS[_INTEGERS.index(scalar.type) :]
     return scalar if scalar.type == item.type or is_wider else None
@@ -116,8 +116,10 @@ class _Generated:
 
     def check(self, columns: BatchColumns, num_rows: int) -> None:
         computed, offered = self.values(columns, num_rows), columns[self.name]
-        both_null = pc.and_(computed.is_null(), offered.is_null())
-        is_same = pc.or_(pc.equal(computed, offered).fill_null(False), both_null)
+        is_same = pc.equal(computed, offered).fill_null(False)
+        for is_special in (pc.is_null, pc.is_nan) if pa.types.is_floating(self.type) else (pc.is_null,):
+            both = pc.and_(is_special(computed), is_special(offered)).fill_null(False)
+            is_same = pc.or_(is_same, both)
         row = pc.index(is_same, pa.scalar(False)).as_py()
         if row >= 0:
             shown = ((self.name,), *known_columns(self.text, self.schema))

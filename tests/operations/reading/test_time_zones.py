@@ -17,7 +17,6 @@ from cm_delta_dagster.api.table.path_delta_table import PathDeltaTable
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.predicates.predicates import raw_sql
-from cm_delta_dagster.spark.session import session as sessions
 from tests.support.foreign import ForeignTable, field
 
 ZONE = "spark.sql.session.timeZone"
@@ -142,7 +141,7 @@ def test_a_stream_of_spark_reads_the_same_zone(
 def test_without_a_session_partition_values_are_in_utc_and_literals_need_a_zone(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions.SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     with connect(f"sqlite:///{tmp_path}/c.db") as lake:
         table = lake.path_table(location)
         assert moments(table.to_arrow()) == [at(12), at(12), None]

@@ -18,6 +18,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
 )
 from cm_delta_dagster.storage.local_store import local_path
+from tests.support.arrow_cases import NAN
 from tests.support.arrow_engines import sorted_rows
 
 RULES = {
@@ -267,3 +268,23 @@ def test_an_engine_that_cannot_write_the_rows_is_an_error(
     with pytest.raises(InvalidArgumentError, match="engine"):
         table.append(pa.table({"id": [1]}), engine="duckdb")
     assert table.snapshot().version == 0
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_nan_is_equal_to_nan_in_a_generated_column(lake: Connection) -> None:
+    table = lake.create_table("main.test.t", "f double, g double GENERATED ALWAYS AS (f)")
+    rows = {"f": pa.array([NAN, -0.0, 1.0, None]), "g": pa.array([NAN, 0.0, 1.0, None])}
+    table.append(pa.table(rows))
+    for value in (1.0, None):
+        with pytest.raises(InvalidDataError, match="generated column 'g' that is not that of its expression"):
+            table.append(pa.table({"f": [NAN], "g": pa.array([value], pa.float64())}))
+    assert table.scan().count() == 4
+
+
+def test_a_generated_column_of_structs_is_left_to_spark(lake: Connection) -> None:
+    table = lake.create_table("main.test.t", "f struct<a:int>, g struct<a:int> GENERATED ALWAYS AS (f)")
+    values = pa.array([{"a": 1}, None], pa.struct([("a", pa.int32())]))
+    table.append(pa.table({"f": values, "g": values}))
+    assert table.scan().count() == 2
+    with pytest.raises(InvalidArgumentError, match=r"generated column 'g' .*, and Arrow was chosen"):
+        table.append(pa.table({"f": values, "g": values}), engine="arrow")
