@@ -188,6 +188,8 @@ def _local_path(table: str, path: str) -> str | None:
 
 _checked_files: "OrderedDict[tuple[Any, ...], bool]" = OrderedDict()
 """Results by path, size and time of the file, its number of records by the log, and the columns."""
+_shapes: dict[tuple[Any, ...], int] = {}
+"""Numbers of the columns that files were checked for: names, types and nullability. Short keys for the results."""
 _lock = threading.Lock()
 
 
@@ -196,8 +198,9 @@ class _FooterCheck:
 
     def __init__(self, columns: Sequence[PlainColumn]) -> None:
         self._columns = columns
-        self._shape = tuple((item.stored, data_type_text(item.field.type), item.field.nullable) for item in columns)
-        self._shape_hash = hash(self._shape)
+        shape = tuple((item.stored, data_type_text(item.field.type), item.field.nullable) for item in columns)
+        with _lock:
+            self._number = _shapes.setdefault(shape, len(_shapes))
         self._schemas: list[tuple[pq.ParquetSchema, Mapping[str, tuple[int, ...]] | None]] = []
 
     def is_plain(self, path: str, size: int | None, num_records: int | None) -> bool:
@@ -207,7 +210,7 @@ class _FooterCheck:
             return False
         if size != status.st_size:
             return False
-        key = (path, size, status.st_mtime_ns, status.st_ino, num_records, self._shape_hash)
+        key = (path, size, status.st_mtime_ns, status.st_ino, num_records, self._number)
         with _lock:
             known = _checked_files.get(key)
             if known is not None:

@@ -73,7 +73,7 @@ def read_duckdb(scan: SnapshotScan, connection: "DuckDBPyConnection | None") -> 
 def native_relation(
     scan: SnapshotScan, files: pa.Table, dataset: DeltaDataset, connection: "DuckDBPyConnection"
 ) -> "DuckDBPyRelation | None":
-    """The rows of some files of a scan, by DuckDB's reader where it returns what the dataset does; None if that is no file.
+    """The rows of some files of a scan. DuckDB reads the files that need no conversion; None if all files need one.
 
     Args:
         files: live files of the version of the scan.
