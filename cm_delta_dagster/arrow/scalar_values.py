@@ -38,7 +38,7 @@ def scalar_values(scalar: Scalar, columns: Callable[[str], pa.Array], num_rows: 
         columns: the values of a top-level column, by its name in the schema of the expression.
 
     Raises:
-        pa.ArrowInvalid: a number is too large.
+        pa.ArrowInvalid: a number is too large, or divided by zero.
     """
     value = _MaskedRows(columns).value(scalar)
     return pa.repeat(value, num_rows) if isinstance(value, pa.Scalar) else value
@@ -111,6 +111,10 @@ def _local(value: _Value, zone: tzinfo) -> _Value:
     return pc.add(value.cast(pa.timestamp("us")), pa.scalar(offset, pa.duration("us")))
 
 
+def _nearest_double(value: _Value) -> _Value:
+    return pc.cast(value, pa.float64(), safe=False)
+
+
 def _remainder(value: _Value, divisor: pa.Scalar) -> _Value:
     return pc.subtract(value, pc.multiply(pc.divide(value, divisor), divisor))
 
@@ -151,6 +155,8 @@ _SIMPLE: Mapping[ScalarOperation, Callable[..., Any]] = {
     _Op.ADD: pc.add_checked,
     _Op.SUBTRACT: pc.subtract_checked,
     _Op.MULTIPLY: pc.multiply_checked,
+    _Op.DIVIDE: pc.divide_checked,
+    _Op.DOUBLE: _nearest_double,
     _Op.NEGATE: pc.negate_checked,
     _Op.REMAINDER: _remainder,
     _Op.SUBSTRING: _substring,

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -27,13 +29,13 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
-from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS, RowIdColumns
+from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, ROW_TRACKING_FIELDS, RowIdColumns, check_row_ids
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, conjunction, conjuncts
 from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.selection import select_fields
-from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.protocol.schema.types import TRANSACTION_COLUMN, StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
@@ -81,6 +83,35 @@ def row_positions(*, store: Store, layout: TableLayout, request: ScanRequest) ->
     return _plan(store, layout, request, (), {}).positions()
 
 
+PLACE = ROW_ID
+"""Column of :func:`scan_places`."""
+_POSITION_BITS = 40
+
+
+def scan_places(
+    *, store: Store, layout: TableLayout, files: pa.Table, columns: StructType, predicate: Predicate | None
+) -> Iterator[pa.RecordBatch]:
+    """``columns`` of the rows of files for which ``predicate`` is true, and their places in the column :data:`PLACE`.
+
+    :func:`files_and_positions` has the parts of a place. Raises as :func:`scan_batches`.
+    """
+    # Positions are the ids that rows would have if ids began anew in each file. No file has a column of these names.
+    first = pa.array([number << _POSITION_BITS for number in range(files.num_rows)], pa.int64())
+    numbered = _with_column(_with_column(files, "baseRowId", first), "defaultRowCommitVersion", first)
+    hidden = RowIdColumns(row_id=f"{TRANSACTION_COLUMN}-row", row_commit_version=f"{TRANSACTION_COLUMN}-version")
+    request = ScanRequest(files=numbered, columns=(*columns.names, PLACE), predicate=predicate, row_tracking=hidden)
+    yield from scan_batches(store=store, layout=layout, request=request)
+
+
+def files_and_positions(places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The row of the file among ``files`` of :func:`scan_places`, and the position in the file, of each place."""
+    return places >> _POSITION_BITS, places & ((1 << _POSITION_BITS) - 1)
+
+
+def _with_column(files: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    return files.set_column(files.schema.get_field_index(name), name, values)
+
+
 def partition_arrays(files: pa.Table, layout: TableLayout) -> dict[str, pa.Array]:
     """The value of each partition column for every file, with the type of the column, by logical name.
 
@@ -104,6 +135,8 @@ def _plan(
     constants: Mapping[str, pa.Array],
 ) -> "_ScanPlan":
     check_type_changes(layout.schema)
+    if request.row_tracking is not None:
+        check_row_ids(layout.schema, request.files)
     partitions = layout.partition_fields
     never_stored = [name for name, values in constants.items() if not values.null_count]
     names = frozenset([*(item.name for item in partitions), *never_stored])

@@ -1,6 +1,7 @@
 """Random expressions whose values Arrow computes, and rows for them."""
 
 import datetime as dt
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ SCHEMA = pa.schema(
         pa.field("t", pa.timestamp("us", "UTC")),
         pa.field("n", pa.timestamp("us")),
         pa.field("flag", pa.bool_()),
+        pa.field("x", pa.float64()),
         pa.field("amount", pa.decimal128(9, 2)),
         pa.field("st", pa.struct([pa.field("x", pa.int32()), pa.field("y", pa.struct([pa.field("z", pa.string())]))])),
     ]
@@ -36,6 +38,7 @@ _MOMENTS = (
     dt.datetime(2038, 1, 19, 3, 14, 8),
     dt.datetime(9999, 12, 30, 23, 0),
 )
+_NUMBERS = (0.0, -0.0, 0.1, 1.0, -2.5, 1e308, -1e308, 5e-324, 2.0**53, math.inf, -math.inf, math.nan)
 _INTEGERS: Mapping[str, int] = {"b": 8, "sh": 16, "i": 32, "l": 64}
 
 
@@ -61,6 +64,7 @@ def _row(numbers: random.Random) -> dict[str, Any]:
         "t": or_null(numbers.choice(_MOMENTS).replace(tzinfo=dt.UTC)),
         "n": or_null(numbers.choice(_MOMENTS)),
         "flag": or_null(numbers.random() < 0.5),
+        "x": or_null(numbers.choice(_NUMBERS)),
         "amount": or_null(numbers.randrange(-500, 500)),
         "st": or_null({"x": or_null(integer(32)), "y": or_null({"z": or_null(numbers.choice(_TEXTS))})}),
     }
@@ -76,7 +80,7 @@ class Expressions:
 
     def any(self, depth: int = 3) -> str:
         """An expression of any type."""
-        return self._one_of([self.integer, self.text, self.date, self.boolean], depth)
+        return self._one_of([self.integer, self.text, self.date, self.boolean, self.number], depth)
 
     def integer(self, depth: int) -> str:
         if depth == 0:
@@ -96,9 +100,28 @@ class Expressions:
         if self._with_arithmetic:
             choices += [
                 lambda deep: f"({self.integer(deep)} {self._part('+ - *')} {self.integer(deep)})",
-                lambda deep: f"(-{self.integer(deep)})",
+                lambda deep: f"(- {self.integer(deep)})",
             ]
         return self._one_of(choices, depth - 1)
+
+    def number(self, depth: int) -> str:
+        """Of 64 bits with a binary point."""
+        if depth == 0:
+            return self._numbers.choice(["x", "-x", "CAST(l AS DOUBLE)", "2.5D"])
+        choices: list[Callable[[int], str]] = [
+            lambda deep: f"coalesce({self.number(deep)}, {self._numbers.choice(['0.1', '7', 'l', 'x'])})",
+            lambda deep: f"if({self.boolean(deep)}, {self.number(deep)}, {self.number(deep)})",
+        ]
+        if self._with_arithmetic:
+            choices += [
+                lambda deep: f"({self.number(deep)} {self._part('+ - *')} {self._operand(deep)})",
+                lambda deep: f"({self._operand(deep)} {self._part('+ - * /')} {self.number(deep)})",
+                lambda deep: f"({self.integer(deep)} / {self._part('2 7 i')})",
+            ]
+        return self._one_of(choices, depth - 1)
+
+    def _operand(self, depth: int) -> str:
+        return self._numbers.choice(["0.1", "-12.50", "3", self.number(depth), "l"])
 
     def text(self, depth: int) -> str:
         if depth == 0:

@@ -32,7 +32,7 @@ from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.actions.paths import decode_path
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from tests.faults.nth_call import DiskWorld, Fault, Plan

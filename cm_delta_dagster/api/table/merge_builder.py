@@ -17,7 +17,7 @@ from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, CommitOptions
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 
 
 class HoldsWrite(typing.Protocol):

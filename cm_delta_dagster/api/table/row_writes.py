@@ -218,6 +218,7 @@ class RowWrites(ABC):
         schema_mode: SchemaMode = SchemaMode.STRICT,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
+        engine: str | None = None,
         hold: bool | timedelta = False,
     ) -> WriteResult | HeldCommit:
         """Update the rows of the table that have the key of a row of ``frame``, and insert the others, in one commit.
@@ -231,7 +232,7 @@ class RowWrites(ABC):
             InvalidDataError: several rows of ``frame`` have the same key.
             CommitConflictError: a concurrent commit changed the matched rows.
         """
-        rows = WriteRows.of(frame, self._connection.available).spark("a merge compares them with those of the table")
+        rows = WriteRows.of(frame, self._connection.available, engine=write_engine(engine))
         return self._perform(
             lambda target: merge(
                 target,
@@ -260,9 +261,14 @@ class RowWrites(ABC):
         *,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
+        engine: str | None = None,
         hold: bool | timedelta = False,
     ) -> WriteResult | HeldCommit:
         """Delete the rows that satisfy ``where``, in one commit, which ``hold`` holds as in :meth:`append`.
+
+        Args:
+            engine: ``"arrow"`` or ``"spark"``, which finds the rows and writes files; None for Arrow, unless it cannot evaluate the
+                condition, or the files are larger than 1 GiB and a Spark session runs.
 
         Raises:
             CommitConflictError: a concurrent commit changed the rows that are deleted.
@@ -271,7 +277,8 @@ class RowWrites(ABC):
         return self._perform(
             lambda target: delete(
                 target,
-                spark=self._connection.spark,
+                spark=self._connection.available,
+                engine=write_engine(engine),
                 where=where,
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
             ),
@@ -306,12 +313,14 @@ class RowWrites(ABC):
         *,
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
+        engine: str | None = None,
         hold: bool | timedelta = False,
     ) -> WriteResult | HeldCommit:
         """Set columns of the rows that satisfy ``where``, or of all rows, in one commit.
 
         Args:
             assignments: values by column, as SQL text or Columns; ``a.b`` names the field of a struct.
+            engine: as for :meth:`delete`.
 
         Raises:
             InvalidArgumentError: a condition or value is not valid, or the table has no such column.
@@ -320,7 +329,8 @@ class RowWrites(ABC):
         return self._perform(
             lambda target: update(
                 target,
-                spark=self._connection.spark,
+                spark=self._connection.available,
+                engine=write_engine(engine),
                 assignments=assignments,
                 where=where,
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),

@@ -21,6 +21,7 @@ class RowChangeOptions(typing.TypedDict, total=False):
 
     idempotency: Idempotency | None
     commit_properties: CommitProperties
+    engine: str | None
 
 
 class AppendOptions(RowChangeOptions, total=False):
@@ -28,7 +29,6 @@ class AppendOptions(RowChangeOptions, total=False):
 
     schema_mode: SchemaMode
     partition_by: str | Sequence[str] | None
-    engine: str | None
 
 
 class OverwriteOptions(AppendOptions, total=False):

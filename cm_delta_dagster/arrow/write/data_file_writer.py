@@ -84,7 +84,7 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         StorageError: the storage failed.
     """
     check_storable(layout)
-    columns = stored_columns(rows.source.schema, layout)
+    columns = stored_columns(rows.source.schema, layout, spec)
     name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{spec.root}{name}"
     files = _Files(
@@ -196,7 +196,7 @@ class _Files:
         )
         self.threads = ThreadPoolExecutor(_num_threads(), "cm-delta-write")
         self._statistics_schema = physical_schema(layout.schema, layout.mapping)
-        self._rules = [*row_rules(layout, self.spec.guard), *self.generated.offered]
+        self._rules = [*row_rules(layout, self.spec.guard), *self.generated.offered] if self.spec.checked else ()
         self._float_leaves = [
             column for column in self.spec.statistics_columns if getattr(column.type, "name", "") in ("float", "double")
         ]

@@ -36,7 +36,7 @@ def generated_needs_spark(layout: TableLayout) -> str | None:
 
 
 def _scalar(name: str, text: str, layout: TableLayout) -> Scalar | None:
-    scalar = scalar_expression(text, layout.schema, zone=_zone(layout))
+    scalar = scalar_expression(text, layout.schema, zone=certain_zone(layout))
     item = layout.schema.field(name)
     if scalar is None or item is None or isinstance(item.type, StructType | ArrayType | MapType):
         return None
@@ -46,7 +46,7 @@ def _scalar(name: str, text: str, layout: TableLayout) -> Scalar | None:
     return scalar if scalar.type == item.type or is_wider else None
 
 
-def _zone(layout: TableLayout) -> tzinfo | None:
+def certain_zone(layout: TableLayout) -> tzinfo | None:
     """The time zone in which dates are taken of timestamps; None if Arrow may convert to it differently than Spark."""
     zone = layout.time_zone.zone if isinstance(layout.time_zone, DeferredZone) else layout.time_zone or UTC
     return zone if is_certain_zone(zone) else None

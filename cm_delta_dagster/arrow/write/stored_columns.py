@@ -36,6 +36,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     walk_types,
 )
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
 
 _FIELD_ID = b"PARQUET:field_id"
 
@@ -46,19 +47,20 @@ def needs_spark(offered: StructType, layout: TableLayout) -> str | None:
     Raises:
         CorruptLogError: an invariant in the log cannot be read.
     """
-    schema, properties = layout.schema, layout.properties.configuration
-    reason = rules_need_spark(layout)
+    reason = rules_need_spark(layout) or generated_needs_spark(layout)
     if reason is not None:
         return reason
-    reason = generated_needs_spark(layout)
-    if reason is not None:
-        return reason
-    for item in schema.fields:
+    for item in layout.schema.fields:
         if offered.field(item.name) is None and default_needs_spark(item):
             return f"the rows lack the column {item.name!r}, whose default only Spark evaluates"
-    if active_versions(properties):
+    return files_need_spark(layout)
+
+
+def files_need_spark(layout: TableLayout) -> str | None:
+    """Why only Spark can write the files of the table, for a message; None if Arrow writes them as Spark does."""
+    if active_versions(layout.properties.configuration):
         return "the table is compatible with Iceberg"
-    kinds = list(walk_types(schema))
+    kinds = list(walk_types(layout.schema))
     if VARIANT in kinds:
         return "the table has a column of type variant"
     if any(isinstance(kind, PrimitiveType) and kind.name.startswith("interval") for kind in kinds):
@@ -117,8 +119,8 @@ class StoredColumn:
         return array if array.type == self.stored.type else _relabelled(array, self.stored.type)
 
 
-def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn]:
-    """One for each column of the table, in the order of its schema.
+def stored_columns(offered: pa.Schema, layout: TableLayout, spec: WriteSpec) -> list[StoredColumn]:
+    """One for each column of the table, in the order of its schema, and then for the hidden columns of ``spec``.
 
     Args:
         offered: the schema of the rows.
@@ -127,8 +129,16 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
         InvalidArgumentError: a column of the rows has an Arrow type that is not converted to that of the table, or is an identity
             column that is always generated.
     """
-    check_not_given(layout.schema, tuple(offered.names), action="gives")
-    check_sources(layout.schema, from_arrow_schema(offered))
+    if not spec.is_filled:
+        check_not_given(layout.schema, tuple(offered.names), action="gives")
+        check_sources(layout.schema, from_arrow_schema(offered))
+    rows = FileLayout(schema=offered, file="(the rows)", mapping=ColumnMappingMode.NONE)
+    columns = converted_columns(offered, layout)
+    return [*columns, *(_hidden_column(item, rows) for item in spec.hidden_columns)]
+
+
+def converted_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn]:
+    """As :func:`stored_columns`, for rows that need not be complete."""
     rows = FileLayout(schema=offered, file="(the rows)", mapping=ColumnMappingMode.NONE)
     empty_as_null = set(stored_as_null(layout.schema, layout.partition_columns))
     partitions = {item.name for item in layout.partition_fields}
@@ -153,6 +163,11 @@ def stored_columns(offered: pa.Schema, layout: TableLayout) -> list[StoredColumn
             )
         )
     return columns
+
+
+def _hidden_column(item: StructField, rows: FileLayout) -> StoredColumn:
+    stored = _stored_field(item, ColumnMappingMode.NONE)
+    return StoredColumn(item, rows.column(item), stored, has_empty_as_null=False, width=0, is_partition=False)
 
 
 def _stored_field(item: StructField, mapping: ColumnMappingMode) -> pa.Field:

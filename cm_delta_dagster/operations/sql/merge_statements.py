@@ -14,8 +14,8 @@ from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, ope
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.schema.column_paths import path_text
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 
 _COUNTS = {
     "num_affected_rows": ("numTargetRowsUpdated", "numTargetRowsDeleted", "numTargetRowsInserted"),

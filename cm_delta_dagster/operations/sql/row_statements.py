@@ -38,7 +38,7 @@ def update(session: SqlSession, statement: Statement) -> Answer:
     columns = [names.column(parts) for parts, _ in assignments]
     values = unique_values([*zip(columns, map(names.expression, texts), strict=True)])
     condition = None if where is None else names.expression(where)
-    result = update_rows(table, spark=session.spark, assignments=values, where=condition)
+    result = update_rows(table, spark=lambda: session.spark, assignments=values, where=condition)
     return Answer(columns=_AFFECTED, rows=((counted(result, "numUpdatedRows"),),))
 
 
@@ -65,7 +65,7 @@ def delete(session: SqlSession, statement: Statement) -> Answer:
     refuse_queries(where, what="The condition of DELETE")
     table = open_table(session, name)
     condition = TableQualifiers(table.identifier, alias, table.snapshot().schema).expression(where)
-    result = delete_rows(table, spark=session.spark, where=condition)
+    result = delete_rows(table, spark=lambda: session.spark, where=condition)
     return Answer(columns=_AFFECTED, rows=((counted(result, "numDeletedRows"),),))
 
 
@@ -76,7 +76,7 @@ def truncate(session: SqlSession, statement: Statement) -> Answer:
     if words.peek() == "PARTITION":
         raise words.refusal("TRUNCATE TABLE of a partition", "Write DELETE FROM name WHERE condition.")
     words.done()
-    delete_rows(open_table(session, name), spark=session.spark, where="TRUE")
+    delete_rows(open_table(session, name), spark=lambda: session.spark, where="TRUE")
     return NOTHING
 
 

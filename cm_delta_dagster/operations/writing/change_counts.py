@@ -1,14 +1,13 @@
 """What a change of rows did: files and rows, for the metrics of its commit."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap64
 
+from cm_delta_dagster.protocol.changes.row_changes import ClauseKind
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.changes.change_clauses import ClauseKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,12 +60,3 @@ def with_files(counts: ChangeCounts, whole: pa.Table) -> ChangeCounts:
         num_deleted_rows=deleted,
         vectors=replace(counts.vectors, removed=counts.vectors.removed + vectors),
     )
-
-
-def totals(parts: Iterable[Mapping[ClauseKind, BitMap64]]) -> dict[ClauseKind, int]:
-    """The numbers of rows by the kind of clause."""
-    totals: dict[ClauseKind, int] = {}
-    for part in parts:
-        for kind, positions in part.items():
-            totals[kind] = totals.get(kind, 0) + len(positions)
-    return totals

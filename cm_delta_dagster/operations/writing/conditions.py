@@ -10,14 +10,20 @@ from typing import TypeAlias
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import as_predicate
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice
+from cm_delta_dagster.operations.writing.rows import zone_of_expressions
 from cm_delta_dagster.protocol.actions.empty_partition_text import check_no_empty_text, stored_as_null
-from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, column_path, columns_of
 from cm_delta_dagster.protocol.predicates.sql_checks import Clock
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine
 from cm_delta_dagster.spark.expressions.conditions import check_repeatable, check_time_zone, column_predicate
 from cm_delta_dagster.spark.library import Column, SparkSession, is_column
-from cm_delta_dagster.spark.session.session import session_time_zone
+from cm_delta_dagster.spark.session.session import running_session, session_time_zone
+
+_CHARS_ARE_STRINGS = "spark.sql.legacy.charVarcharAsString"
 
 Condition: TypeAlias = Predicate | str | Column
 """SQL text, a predicate value, or a pyspark Column."""
@@ -78,17 +84,53 @@ def slice_without_spark(where: Condition, snapshot: Snapshot, *, now_ms: int) ->
     Raises:
         InvalidArgumentError: not a :data:`Condition`, or it compares a partition column with the empty text.
     """
+    return _of_slice(condition_without_spark(where, snapshot, now_ms=now_ms), snapshot)
+
+
+def condition_without_spark(where: Condition, snapshot: Snapshot, *, now_ms: int) -> Predicate | None:
+    """The condition of :func:`write_condition` if Arrow can evaluate it; None if only Spark can.
+
+    Raises:
+        InvalidArgumentError: not a :data:`Condition`.
+    """
     if is_column(where):
         return None
     zone = snapshot.time_zone
-    if isinstance(where, str) and zone is not None:
-        clock = Clock(now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=zone)
+    if isinstance(where, str):
+        clock = Clock(now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=zone_of_expressions(zone))
         predicate: Predicate | None = parse_predicate(where, snapshot.schema, clock=lambda: clock, zone=zone)
     else:
         predicate = as_predicate(where, snapshot.schema)
-    if predicate is None or guard_needs_spark(predicate, snapshot.schema):
-        return None
-    return _of_slice(predicate, snapshot)
+    return None if predicate is None or guard_needs_spark(predicate, snapshot.schema) else predicate
+
+
+def change_condition(
+    where: Condition | None, snapshot: Snapshot, choice: EngineChoice, *, now_ms: int
+) -> tuple[Predicate | None, SparkSession | None]:
+    """The condition of DELETE or UPDATE, and the session if only Spark evaluates it or was chosen.
+
+    Raises:
+        InvalidArgumentError: as :func:`write_condition`, or there is no session.
+    """
+    predicate = None
+    if where is None:
+        return None, None
+    if choice.engine is not WriteEngine.SPARK:
+        predicate = condition_without_spark(where, snapshot, now_ms=now_ms)
+    running = running_session()
+    if predicate is not None and (running is None or compares_as_spark(running, snapshot.schema, predicate)):
+        return predicate, None
+    text = f" {where}" if isinstance(where, str) else ""
+    session = choice.needed_session(f"only Spark evaluates the condition{text}", "This change needs")
+    return write_condition(where, snapshot, session=session, now_ms=now_ms), session
+
+
+def compares_as_spark(session: SparkSession, schema: StructType, predicate: Predicate | None) -> bool:
+    """Whether Spark compares ``char(n)`` columns as Arrow does. A setting of the session makes them plain strings."""
+    names = {column_path(column)[0] for column in columns_of(predicate)} if predicate is not None else ()
+    fields = [schema.field(name) for name in names]
+    has_chars = any(item is not None and char_widths(item) is not None for item in fields)
+    return not has_chars or str(session.conf.get(_CHARS_ARE_STRINGS, "false")).lower() != "true"
 
 
 def _of_slice(predicate: Predicate | None, snapshot: Snapshot) -> Predicate | None:

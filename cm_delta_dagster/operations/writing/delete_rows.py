@@ -11,11 +11,15 @@ import pyarrow.compute as pc
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts, with_files
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
+from cm_delta_dagster.operations.writing.engines.arrow_changes import ArrowChanges
+from cm_delta_dagster.operations.writing.engines.change_engine import ChangeEngine
+from cm_delta_dagster.operations.writing.engines.spark_changes import SparkChanges
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
-from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause
 from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.library import SparkSession
@@ -70,17 +74,28 @@ def delete_whole_files(write: WriteTransaction, files: MatchingFiles) -> ChangeC
 
 
 def delete_rows(
-    write: WriteTransaction, session: SparkSession, files: MatchingFiles, *, marks: bool = True
+    write: WriteTransaction, session: SparkSession | None, files: MatchingFiles, *, marks: bool = True
 ) -> ChangeCounts:
-    """Delete the rows that satisfy the condition, with at most two Spark jobs; the caller declares the read and commits.
+    """Delete the rows that satisfy the condition; the caller declares the read and commits.
 
     Args:
+        session: that finds and copies rows with at most two jobs; None for Arrow, which evaluates the condition.
         marks: files may get deletion vectors.
 
     Raises:
         InvalidArgumentError: Spark does not accept the condition, such as a number.
     """
-    snapshot, where = write.transaction.snapshot, files.where
+    snapshot = write.transaction.snapshot
+    engine = _engine(write, session, files.where)
+    run = RowChangeRun(write=write, engine=engine, candidates=files.mixed, whole=files.whole, marks=marks)
+    with spark_errors(f"deleting rows of {snapshot.identifier}"):
+        return run.run()
+
+
+def _engine(write: WriteTransaction, session: SparkSession | None, where: Predicate) -> ChangeEngine:
+    snapshot = write.transaction.snapshot
+    if session is None:
+        return ArrowChanges(transaction=write, where=where, row_ids=kept_row_ids(snapshot))
     clause = ChangeClause(
         kind=ClauseKind.NOT_MATCHED_BY_SOURCE,
         action=ClauseAction.DELETE,
@@ -90,14 +105,4 @@ def delete_rows(
     query = RowChangeQuery(
         schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
     )
-    run = RowChangeRun(
-        write=write,
-        session=session,
-        query=query,
-        candidates=files.mixed,
-        where=where,
-        whole=files.whole,
-        marks=marks,
-    )
-    with spark_errors(f"deleting rows of {snapshot.identifier}"):
-        return run.run()
+    return SparkChanges(transaction=write, session=session, query=query, where=where)

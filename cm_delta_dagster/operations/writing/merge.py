@@ -1,49 +1,69 @@
 """MERGE by key: upsert, insert, update, replace a slice, in one commit. A shorthand for the clauses of :mod:`.merge_rows`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
-from operator import and_
 
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
-from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
-from cm_delta_dagster.operations.writing.merge_rows import cached, merge_parameters, run_merge
+from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
+from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition, slice_without_spark
+from cm_delta_dagster.operations.writing.engines.arrow_merge import ArrowMerge
+from cm_delta_dagster.operations.writing.engines.arrow_source import (
+    arrow_source_facts,
+    keyed_source,
+    source_needs_spark,
+)
+from cm_delta_dagster.operations.writing.file_writes import layout_for_arrow
+from cm_delta_dagster.operations.writing.merge_rows import (
+    cached,
+    declare_read,
+    merge_metrics,
+    merge_parameters,
+    run_merge,
+)
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
-from cm_delta_dagster.operations.writing.target_shape import target_shape
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids
+from cm_delta_dagster.operations.writing.target_shape import TargetShape, target_shape
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
     check_not_append_only,
+    layout_of,
     start_write,
+)
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
+from cm_delta_dagster.protocol.changes.source_facts import (
+    SourceFacts,
+    check_inside,
+    check_keys_are_stored,
+    check_unique,
 )
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Predicate,
-    short_sql,
+    conjunction,
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
 from cm_delta_dagster.remedies import MergeOnCondition
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.key_ranges import SourceRange
 from cm_delta_dagster.spark.changes.merge import (
     MergeSource,
-    SourceFacts,
-    check_keys_are_stored,
-    check_unique,
     merge_source,
     source_facts,
 )
-from cm_delta_dagster.spark.expressions.schema import quoted, schema_of
-from cm_delta_dagster.spark.library import DataFrame, F
+from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.library import DataFrame
 from cm_delta_dagster.spark.session.errors import spark_errors
-from cm_delta_dagster.spark.session.session import check_frame
 from cm_delta_dagster.spark.stores.object_stores import spark_storage
 
 
@@ -64,7 +84,7 @@ class MergeMode(StrEnum):
 def merge(
     table: WriteTarget,
     *,
-    frame: DataFrame,
+    frame: AnyRows | WriteRows,
     keys: Sequence[str],
     mode: MergeMode = MergeMode.UPSERT,
     where: Condition | None = None,
@@ -89,7 +109,7 @@ def merge(
         CommitConflictError: a concurrent commit changed rows that this merge read.
         StoreNotSupportedError: the session has no file system for the location of the table.
     """
-    check_frame(frame)
+    rows = WriteRows.of(frame)
     if schema_mode is SchemaMode.OVERWRITE:
         raise InvalidArgumentError(
             "A merge cannot replace the schema, because old rows stay. Use overwrite, or merge the schema."
@@ -100,17 +120,89 @@ def merge(
         return earlier
     if mode is not MergeMode.INSERT_ONLY:
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
-    scope = slice_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
-    scope = None if isinstance(scope, AlwaysTrue) else scope
-    offered = schema_of(frame)
-    names = key_names(keys, snapshot.schema, offered)
-    _check_identity(snapshot.schema, offered, names, mode)
-    shape = target_shape(snapshot, offered, schema_mode)
+    now_ms = table.services.now_ms()
+    rows.fit(snapshot.schema)
+    scope = _slice(where, rows, snapshot, now_ms=now_ms)
+    names = key_names(keys, snapshot.schema, rows.schema)
+    _check_identity(snapshot.schema, rows.schema, names, mode)
+    shape = target_shape(snapshot, rows.schema, schema_mode)
+    layout = layout_for_arrow(table, layout_of(table, shape))
+    reason = rows.reason_for_spark(layout) or source_needs_spark(rows.schema, layout, names, scope)
+    on = _Merge(keys=names, mode=mode, scope=scope)
+    if reason is None:
+        return _merge_by_arrow(table, snapshot, shape, on, rows.arrow_rows, options)
+    return _merge_by_spark(table, snapshot, shape, on, rows.spark(reason), options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Merge:
+    """What a merge does; ``scope`` is its slice."""
+
+    keys: tuple[str, ...]
+    mode: MergeMode
+    scope: Predicate | None
+
+
+def _slice(where: Condition | None, rows: WriteRows, snapshot: Snapshot, *, now_ms: int) -> Predicate | None:
+    """The condition of the slice; None if it is the whole table."""
+    scope = None
+    if where is not None and rows.needs_no_spark:
+        scope = slice_without_spark(where, snapshot, now_ms=now_ms)
+    if where is not None and scope is None:
+        session = rows.spark("only Spark evaluates the condition of the slice").sparkSession
+        scope = slice_condition(where, snapshot, session=session, now_ms=now_ms)
+    return None if isinstance(scope, AlwaysTrue) else scope
+
+
+def _merge_by_arrow(
+    table: WriteTarget,
+    snapshot: Snapshot,
+    shape: TargetShape,
+    merge: _Merge,
+    rows: ArrowRows,
+    options: CommitOptions,
+) -> WriteResult:
+    layout = layout_for_arrow(table, layout_of(table, shape))
+    parameters = merge_parameters(_row_change(None, merge))
+    with start_write(table, snapshot, shape=shape, operation="MERGE", parameters=parameters, options=options) as write:
+        source = keyed_source(rows, layout, merge.keys)
+        facts = arrow_source_facts(source, layout, merge.scope)
+        _check(facts, merge.scope)
+        deletes = merge.mode is MergeMode.DELETE_UNMATCHED
+        scope = [] if merge.scope is None else [merge.scope]
+        read = conjunction(scope if deletes else [facts.key_range, *scope])
+        declare_read(write, read)
+        kept = {*merge.keys, *identity_columns(layout.schema)}
+        engine = ArrowMerge(
+            transaction=write,
+            source=source,
+            matched=None if merge.mode is MergeMode.INSERT_ONLY else ClauseAction.UPDATE,
+            updated=[name for name in source.rows.column_names if name not in kept],
+            inserts=merge.mode is not MergeMode.UPDATE_ONLY,
+            deletes_others=deletes,
+            only=None if isinstance(read, AlwaysTrue) else read,
+            row_ids=kept_row_ids(snapshot),
+        )
+        may_match = facts.num_rows > 0 or deletes
+        candidates = snapshot.matching_files(read) if may_match else snapshot.files.slice(0, 0)
+        run = RowChangeRun(write=write, engine=engine, candidates=candidates)
+        counts = run.insert() if merge.mode is MergeMode.INSERT_ONLY else run.run()
+        return write.commit(counts.removed_files, merge_metrics(write, counts, facts.num_rows))
+
+
+def _merge_by_spark(
+    table: WriteTarget,
+    snapshot: Snapshot,
+    shape: TargetShape,
+    merge: _Merge,
+    frame: DataFrame,
+    options: CommitOptions,
+) -> WriteResult:
     spark_storage(
         frame.sparkSession, table.store, snapshot.location
     )  # Jars that are missing are found before rows are computed.
-    source = merge_source(frame, shape.schema, names, partition_columns=snapshot.partition_columns)
-    change = _row_change(source, mode, scope)
+    source = merge_source(frame, shape.schema, merge.keys, partition_columns=snapshot.partition_columns)
+    change = _row_change(source, merge)
     resolved = resolve_change(
         change,
         snapshot,
@@ -125,31 +217,32 @@ def merge(
         start_write(table, snapshot, shape=shape, operation="MERGE", parameters=parameters, options=options) as write,
         cached(source.frame) as rows,
     ):
-        facts = _checked_facts(source, scope, snapshot)
+        facts = source_facts(source, merge.scope, partition_columns=snapshot.partition_columns)
+        _check(facts, merge.scope)
         return run_merge(write, change, resolved, rows, SourceRange(num_rows=facts.num_rows, key_range=facts.key_range))
 
 
-def _checked_facts(source: MergeSource, scope: Predicate | None, snapshot: Snapshot) -> SourceFacts:
-    facts = source_facts(source, scope, partition_columns=snapshot.partition_columns)
+def _check(facts: SourceFacts, scope: Predicate | None) -> None:
     check_keys_are_stored(facts)
     check_unique(facts)
-    _check_inside(facts, scope)
-    return facts
+    check_inside(facts, scope)
 
 
-def _row_change(source: MergeSource, mode: MergeMode, scope: Predicate | None) -> RowChange:
-    """The clauses of ``mode``. Target rows that the keys do not match stay as they are, unless the mode deletes them."""
+def _row_change(source: MergeSource | None, merge: _Merge) -> RowChange:
+    """The clauses of the mode. Target rows that the keys do not match stay as they are, unless the mode deletes them."""
     update = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.UPDATE, assignments=None, lenient=True)
     insert = RowClause(kind=ClauseKind.NOT_MATCHED, action=ClauseAction.INSERT, assignments=None, lenient=True)
-    remove = RowClause(kind=ClauseKind.NOT_MATCHED_BY_SOURCE, action=ClauseAction.DELETE, condition=scope)
+    remove = RowClause(kind=ClauseKind.NOT_MATCHED_BY_SOURCE, action=ClauseAction.DELETE, condition=merge.scope)
     clauses = {
         MergeMode.UPSERT: (update, insert),
         MergeMode.INSERT_ONLY: (insert,),
         MergeMode.UPDATE_ONLY: (update,),
         MergeMode.DELETE_UNMATCHED: (update, insert, remove),
-    }[mode]
-    on = reduce(and_, [F.col(f"target.{quoted(key)}") == F.col(f"source.{quoted(key)}") for key in source.keys])
-    return RowChange(clauses=clauses, source=source.frame, on=on, where=scope)
+    }[merge.mode]
+    equal = [f"(`target`.{quoted(key)} = `source`.{quoted(key)})" for key in merge.keys]
+    on = reduce(lambda left, right: f"({left} and {right})", equal)
+    frame = None if source is None else source.frame
+    return RowChange(clauses=clauses, source=frame, on=on, where=merge.scope)
 
 
 def key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tuple[str, ...]:
@@ -187,11 +280,3 @@ def _check_identity(table: StructType, offered: StructType, keys: Sequence[str],
             )
     if mode is not MergeMode.UPDATE_ONLY:
         check_not_given(table, offered.names, action="inserts")
-
-
-def _check_inside(facts: SourceFacts, scope: Predicate | None) -> None:
-    if facts.outside is not None and scope is not None:
-        raise PartitionMismatchError(
-            f"The row with the key {facts.outside} lies outside of {short_sql(scope)}, the slice that this merge "
-            "declared. Nothing was committed. Leave such rows out, or widen the slice."
-        )

@@ -15,6 +15,7 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.engines.spark_changes import SparkChanges
 from cm_delta_dagster.operations.writing.resolve_change import (
     ResolvedChange,
     read_predicate,
@@ -35,15 +36,15 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     start_write,
 )
 from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.changes.row_changes import ClauseKind
 from cm_delta_dagster.protocol.features.enablement import without_own_metadata
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
-from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, column_path, conjunction, to_sql
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, column_path, conjunction, to_sql
 from cm_delta_dagster.protocol.predicates.references import KeyPair
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
-from cm_delta_dagster.spark.changes.change_clauses import ClauseKind
 from cm_delta_dagster.spark.changes.key_ranges import SourceRange, source_range
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
 from cm_delta_dagster.spark.expressions.conditions import column_text
@@ -153,10 +154,7 @@ def run_merge(
     snapshot = write.transaction.snapshot
     assert resolved.on is not None
     read = read_predicate(resolved, conjunction([resolved.on_target, facts.key_range]), change)
-    if isinstance(read, AlwaysTrue):
-        write.transaction.read_whole_table()
-    else:
-        write.transaction.read(read)
+    declare_read(write, read)
     by_source = any(clause.kind is ClauseKind.NOT_MATCHED_BY_SOURCE for clause in change.clauses)
     may_match = facts.num_rows > 0 or by_source
     query = RowChangeQuery(
@@ -169,19 +167,33 @@ def run_merge(
         computed=resolved.computed,
         row_ids=kept_row_ids(snapshot),
     )
-    run = RowChangeRun(
-        write=write,
+    engine = SparkChanges(
+        transaction=write,
         session=source.sparkSession,
         query=query,
-        candidates=snapshot.matching_files(read) if may_match else snapshot.files.slice(0, 0),
         may_match_twice=change.may_match_twice,
         num_source_rows=facts.num_rows,
     )
+    run = RowChangeRun(
+        write=write,
+        engine=engine,
+        candidates=snapshot.matching_files(read) if may_match else snapshot.files.slice(0, 0),
+        may_match_twice=change.may_match_twice,
+    )
     counts = run.insert() if change.is_insert_only else run.run()
-    return write.commit(counts.removed_files, _metrics(write, counts, facts.num_rows))
+    return write.commit(counts.removed_files, merge_metrics(write, counts, facts.num_rows))
 
 
-def _metrics(write: WriteTransaction, counts: ChangeCounts, num_source_rows: int) -> dict[str, int]:
+def declare_read(write: WriteTransaction, read: Predicate) -> None:
+    """Declare that the outcome depends on the rows for which ``read`` is true."""
+    if isinstance(read, AlwaysTrue):
+        write.transaction.read_whole_table()
+    else:
+        write.transaction.read(read)
+
+
+def merge_metrics(write: WriteTransaction, counts: ChangeCounts, num_source_rows: int) -> dict[str, int]:
+    """The metrics that MERGE reports."""
     matched, other = ClauseKind.MATCHED, ClauseKind.NOT_MATCHED_BY_SOURCE
     updated, deleted = counts.num_updated_rows, counts.num_deleted_rows or {}
     written = write.written

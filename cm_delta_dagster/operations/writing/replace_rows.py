@@ -8,18 +8,31 @@ from typing import Any
 
 import pyarrow as pa
 
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
+from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
+from cm_delta_dagster.arrow.write.stored_columns import files_need_spark
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows, delete_whole_files, matching_files
-from cm_delta_dagster.operations.writing.few_files import gathering_of_inserts
-from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached
+from cm_delta_dagster.operations.writing.engines.arrow_files import inserted_rows
+from cm_delta_dagster.operations.writing.engines.arrow_merge import ArrowMerge
+from cm_delta_dagster.operations.writing.engines.arrow_source import (
+    arrow_source_facts,
+    keyed_source,
+    source_needs_spark,
+)
+from cm_delta_dagster.operations.writing.engines.few_files import gathering_of_inserts
+from cm_delta_dagster.operations.writing.engines.spark_changes import SparkChanges
+from cm_delta_dagster.operations.writing.file_writes import layout_for_arrow
+from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached, declare_read
 from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
@@ -29,15 +42,16 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     Predicate,
     quote_column,
 )
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause
 from cm_delta_dagster.spark.changes.key_ranges import source_range
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
 from cm_delta_dagster.spark.expressions.schema import quoted
-from cm_delta_dagster.spark.library import DataFrame, F
+from cm_delta_dagster.spark.library import DataFrame, F, SparkSession
 from cm_delta_dagster.spark.session.session import default_zone
 from cm_delta_dagster.spark.write.stored_values import as_read
 
@@ -52,10 +66,13 @@ def replace_where(write: WriteTransaction, rows: WriteRows, where: Predicate) ->
     if rows.needs_no_spark and not files.mixed.num_rows:
         write.add_new_rows(rows, where)
         return delete_whole_files(write, files)
-    frame = rows.spark("files may hold rows that they replace and others")
+    layout = write.layout
+    reason = files_need_spark(layout) or guard_needs_spark(where, layout.schema)
+    by_arrow = reason is None and rows.needs_no_spark
+    session = None if by_arrow else rows.needed_session(reason or "they are rows of Spark")
     added = write.add_new_rows(rows, where)
-    counts = delete_rows(write, frame.sparkSession, files, marks=False)
-    _record_inserts(write, frame, added)
+    counts = delete_rows(write, session, files, marks=False)
+    _record_inserts(write, session, added)
     return counts
 
 
@@ -82,15 +99,39 @@ def replace_partitions(write: WriteTransaction, rows: WriteRows) -> ChangeCounts
     )
 
 
-def replace_keys(write: WriteTransaction, frame: DataFrame, keys: Sequence[str]) -> ChangeCounts:
-    """Delete the rows that have the keys of a row of ``frame``, and add all rows of ``frame``; the caller commits.
+def replace_keys(write: WriteTransaction, rows: WriteRows, keys: Sequence[str]) -> ChangeCounts:
+    """Delete the rows that have the keys of one of ``rows``, and add ``rows``; the caller commits.
 
     Args:
-        keys: columns of table and frame, as the table spells them.
+        keys: columns of table and rows, as the table spells them.
 
     Raises:
-        InvalidDataError: a key of ``frame`` is NULL, which equals nothing, so that each run would add its row again.
+        InvalidDataError: a key of ``rows`` is NULL, which equals nothing, so that each run would add its row again.
     """
+    layout = layout_for_arrow(write.table, write.layout)
+    reason = rows.reason_for_spark(layout) or source_needs_spark(rows.schema, layout, keys, None)
+    if reason is not None:
+        return _replace_keys_by_spark(write, rows.spark(reason), keys)
+    snapshot = write.transaction.snapshot
+    source = keyed_source(rows.arrow_rows, layout, keys)
+    _check_no_nulls([name for name in keys if source.rows[name].null_count], snapshot.partition_columns)
+    read = arrow_source_facts(source, layout, None).key_range
+    declare_read(write, read)
+    added = write.add_rows(ArrowRows(source=source.rows, schema=from_arrow_schema(source.rows.schema)))
+    engine = ArrowMerge(
+        transaction=write,
+        source=source,
+        matched=ClauseAction.DELETE,
+        only=None if isinstance(read, AlwaysTrue) else read,
+        row_ids=kept_row_ids(snapshot),
+    )
+    candidates = snapshot.matching_files(read) if added.num_rows else snapshot.files.slice(0, 0)
+    counts = RowChangeRun(write=write, engine=engine, candidates=candidates, may_match_twice=True).run()
+    _record_inserts(write, None, added)
+    return counts
+
+
+def _replace_keys_by_spark(write: WriteTransaction, frame: DataFrame, keys: Sequence[str]) -> ChangeCounts:
     snapshot = write.transaction.snapshot
     fields = StructType(tuple(item for key in keys if (item := snapshot.schema.field(key)) is not None))
     clause = ChangeClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE, values={})
@@ -100,10 +141,7 @@ def replace_keys(write: WriteTransaction, frame: DataFrame, keys: Sequence[str])
         pairs = [(item.name, item) for item in fields.fields]
         facts = source_range(stored_keys, pairs, partition_columns=snapshot.partition_columns)
         _check_no_nulls(facts.null_keys, snapshot.partition_columns)
-        if isinstance(facts.key_range, AlwaysTrue):
-            write.transaction.read_whole_table()
-        else:
-            write.transaction.read(facts.key_range)
+        declare_read(write, facts.key_range)
         source = ChangeSource(frame=stored_keys, alias="source", on=on, is_small=facts.num_rows <= SMALL_SOURCE)
         added = write.add_new_rows(rows, gathering=gathering_of_inserts(write.layout, source, facts.num_rows))
         query = RowChangeQuery(
@@ -115,12 +153,11 @@ def replace_keys(write: WriteTransaction, frame: DataFrame, keys: Sequence[str])
         )
         counts = RowChangeRun(
             write=write,
-            session=frame.sparkSession,
-            query=query,
+            engine=SparkChanges(transaction=write, session=frame.sparkSession, query=query, may_match_twice=True),
             candidates=snapshot.matching_files(facts.key_range) if facts.num_rows else snapshot.files.slice(0, 0),
             may_match_twice=True,
         ).run()
-        _record_inserts(write, frame, added)
+        _record_inserts(write, frame.sparkSession, added)
     return counts
 
 
@@ -150,10 +187,11 @@ def _declare_read(
         write.transaction.read(And(tuple(parts)))
 
 
-def _record_inserts(write: WriteTransaction, frame: DataFrame, added: WrittenFiles) -> None:
-    """A reader of changes reads nothing but the change files of a commit that has some."""
+def _record_inserts(write: WriteTransaction, session: SparkSession | None, added: WrittenFiles) -> None:
+    """Record the added rows, by Arrow without a session. A reader of changes reads only the change files of a commit with some."""
     if write.changes and added.num_rows:
-        write.add_changes(write.inserted_changes(frame.sparkSession, added))
+        rows = inserted_rows(write, added) if session is None else write.inserted_changes(session, added)
+        write.add_changes(rows)
 
 
 def _values(texts: Sequence[str | None], fields: Sequence[StructField], zone: tzinfo) -> tuple[str, ...]:

@@ -11,13 +11,21 @@ from functools import cached_property
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.writing.conditions import Condition
-from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.row_change import (
+    Expression,
+    RowChange,
+    RowClause,
+    check_value,
+    is_default,
+)
 from cm_delta_dagster.operations.writing.stored_comparisons import StoredComparisons
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.features.generated_columns import check_no_default
-from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
+from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns, updated_identity
 from cm_delta_dagster.protocol.features.table_features import is_active
+from cm_delta_dagster.protocol.predicates.assigned_paths import target_path, type_at
 from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
@@ -39,14 +47,12 @@ from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, StructType, data_type_text
-from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause
 from cm_delta_dagster.spark.expressions.assignments import (
     Assignment,
     StoreRules,
     assigned_columns,
     check_constants,
-    target_path,
-    type_at,
     with_kept_fields,
 )
 from cm_delta_dagster.spark.expressions.conditions import (
@@ -277,7 +283,7 @@ class _Resolution:
         paths = [
             target_path(name, self.shape.schema, self.target.alias)
             for name, expression in (clause.assignments or {}).items()
-            if _is_default(expression)
+            if is_default(expression)
         ]
         defaults = frozenset(path[0] for path in paths if len(path) == 1)
         self._check_identity(clause, tuple(values), defaults)
@@ -290,10 +296,7 @@ class _Resolution:
             check_not_given(self.shape.schema, columns, action="inserts")
         for name in identity_columns(self.shape.schema):
             if clause.action is ClauseAction.UPDATE and name in columns:
-                raise InvalidArgumentError(
-                    f"{self._name(clause)} sets the identity column {name!r}, which is never updated. Nothing was written. "
-                    "Leave the column out."
-                )
+                raise updated_identity(self._name(clause), name)
             if name in defaults:
                 raise InvalidArgumentError(
                     f"{self._name(clause)} inserts DEFAULT into the identity column {name!r}, which has no default. Nothing "
@@ -352,18 +355,18 @@ class _Resolution:
             )
         assigned = []
         for name, expression in clause.assignments.items():
-            _check_value(name, expression)
+            check_value(name, expression)
             path = target_path(name, self.shape.schema, self.target.alias)
             if len(path) > 1 and clause.action is ClauseAction.INSERT:
                 raise InvalidArgumentError(
                     f"An insert gives a value to the nested field {name!r}. Nothing was written. Give the whole column "
                     f"{path[0]!r}, e.g. by named_struct(...)."
                 )
-            if _is_default(expression):
+            if is_default(expression):
                 check_no_default(self.shape.schema, path[0])
             # The values of a merge are computed once; those of other changes are refused as by delta-spark.
             may_vary = self.change.source is not None
-            value = F.lit(None) if _is_default(expression) else self._column(expression, side, may_vary=may_vary)
+            value = F.lit(None) if is_default(expression) else self._column(expression, side, may_vary=may_vary)
             if is_column(expression) and not may_vary:
                 check_repeatable_column(value, self._scope())
             assigned.append((path, value))
@@ -405,19 +408,7 @@ def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChan
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
-def _check_value(name: str, expression: object) -> None:
-    if not (isinstance(expression, str) or is_column(expression)):
-        raise InvalidArgumentError(
-            f"The value of {name!r} is {expression!r} of type {type(expression).__name__}. Nothing was written. Give SQL text, "
-            'such as "NULL", "5" or "\'text\'", or a Column, such as pyspark.sql.functions.lit(...).'
-        )
-
-
 def _texts(*expressions: object) -> str:
     """The expressions that are SQL text, for messages; "" if there are none."""
     listed = ", ".join(repr(expression) for expression in expressions if isinstance(expression, str))
     return f" {listed if len(listed) <= _MAX_SHOWN_TEXT else listed[:_MAX_SHOWN_TEXT] + ' ...'}" if listed else ""
-
-
-def _is_default(expression: Expression) -> bool:
-    return isinstance(expression, str) and expression.strip().upper() == DEFAULT

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
-from cm_delta_dagster.spark.library import Column, DataFrame
+from cm_delta_dagster.spark.library import Column, DataFrame, is_column
 
 Expression: TypeAlias = str | Column
 """A value: SQL text or a pyspark Column."""
@@ -107,3 +107,17 @@ def check_clauses(change: RowChange) -> None:
             )
         if clause.condition is None:
             unconditional[clause.kind] = clause
+
+
+def check_value(name: str, expression: object) -> None:
+    """Raises InvalidArgumentError unless the value that is assigned to ``name`` is an :data:`Expression`."""
+    if not (isinstance(expression, str) or is_column(expression)):
+        raise InvalidArgumentError(
+            f"The value of {name!r} is {expression!r} of type {type(expression).__name__}. Nothing was written. Give SQL text, "
+            'such as "NULL", "5" or "\'text\'", or a Column, such as pyspark.sql.functions.lit(...).'
+        )
+
+
+def is_default(expression: Expression) -> bool:
+    """Whether an expression stands for the default of its column."""
+    return isinstance(expression, str) and expression.strip().upper() == DEFAULT

@@ -1,6 +1,6 @@
 """The rows of a write: a DataFrame of Spark, or Arrow data, which is written without Spark where nothing needs it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cached_property
@@ -9,7 +9,8 @@ from typing import TypeAlias
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import needs_spark
-from cm_delta_dagster.errors import EngineError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice, SessionSource, no_session
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
@@ -17,20 +18,13 @@ from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine
 from cm_delta_dagster.spark.expressions.schema import schema_of, to_spark
-from cm_delta_dagster.spark.library import MISSING, DataFrame, SparkSession, is_frame, is_installed
+from cm_delta_dagster.spark.library import DataFrame, SparkSession, is_frame
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import check_frame, running_session, session_time_zone
 from cm_delta_dagster.spark.write.stored_values import guarded_source
 
 AnyRows: TypeAlias = DataFrame | ArrowData
 """Rows as a caller hands them over."""
-SessionSource: TypeAlias = Callable[[], SparkSession | None]
-"""Returns the Spark session that runs, or that was configured; None if there is none. It does not start one by itself."""
-
-
-def no_session() -> SparkSession | None:
-    """For callers that have no session besides that of a DataFrame."""
-    return None
 
 
 def zone_of_expressions(declared: tzinfo | None) -> tzinfo:
@@ -72,8 +66,7 @@ class WriteRows:
         self, rows: DataFrame | ArrowRows, session: SessionSource = no_session, engine: WriteEngine | None = None
     ) -> None:
         self._rows = rows
-        self._session = session
-        self._engine = engine
+        self._choice = EngineChoice(session, engine)
         self._guard: _Guard | None = None
         self._unguarded: DataFrame | None = None
 
@@ -124,6 +117,18 @@ class WriteRows:
             self._unguarded = self._rows if self._unguarded is None else self._unguarded
             self._rows = self._guard.guarded(self._unguarded)
 
+    def reason_for_spark(self, layout: TableLayout) -> str | None:
+        """Why Spark writes the rows to the table, which is ``layout`` after the write, for a message; None if Arrow does."""
+        if is_frame(self._rows):
+            return "they are rows of Spark"
+        return "it was chosen" if self._choice.engine is WriteEngine.SPARK else needs_spark(self._rows.schema, layout)
+
+    @property
+    def arrow_rows(self) -> ArrowRows:
+        """The rows, if nothing has handed them over to Spark."""
+        assert isinstance(self._rows, ArrowRows), "they are rows of Spark"
+        return self._rows
+
     def fit(self, schema: StructType) -> None:
         """Give numbers of Python the types of the columns of the table. Call it before the other methods."""
         if isinstance(self._rows, ArrowRows):
@@ -137,7 +142,7 @@ class WriteRows:
     @property
     def session(self) -> SparkSession | None:
         """The Spark session of the rows, or that runs or was configured; None if there is none."""
-        return self._rows.sparkSession if is_frame(self._rows) else self._session()
+        return self._rows.sparkSession if is_frame(self._rows) else self._choice.session()
 
     def written_to(self, layout: TableLayout, guard: Predicate | None = None) -> DataFrame | RowsForArrow:
         """The rows for the engine that writes them to the table, which is ``layout`` after the write. Raises as :meth:`spark`.
@@ -148,37 +153,23 @@ class WriteRows:
         rows = self._rows
         if is_frame(rows):
             return rows
+        reason = self.reason_for_spark(layout)
         guards = [part for part in (guard, None if self._guard is None else self._guard.where) if part is not None]
         both = conjunction(guards) if guards else None
-        reason = "it was chosen" if self._engine is WriteEngine.SPARK else needs_spark(rows.schema, layout)
         if reason is None and both is not None:
             reason = guard_needs_spark(both, layout.schema)
         return RowsForArrow(rows=rows, guard=both) if reason is None else self.spark(reason)
 
     def needed_session(self, reason: str) -> SparkSession:
-        """The Spark session of the rows, or that runs or was configured.
+        """The Spark session of the rows, or that runs or was configured. Raises as :meth:`EngineChoice.needed_session`.
 
         Args:
             reason: why Spark is needed, for a message.
-
-        Raises:
-            InvalidArgumentError: no Spark session runs or was configured, or Arrow was chosen.
-            EngineError: PySpark is not installed.
         """
-        if self._engine is WriteEngine.ARROW:
-            raise InvalidArgumentError(
-                f"These rows need Spark, because {reason}, and Arrow was chosen to write them. Nothing was written. Leave the "
-                "choice to the rows, or choose Spark."
-            )
-        session = self.session
-        if session is None:
-            if not is_installed():
-                raise EngineError(f"These rows need Spark, because {reason}. Nothing was written. {MISSING}")
-            raise InvalidArgumentError(
-                f"These rows need Spark, because {reason}, and no Spark session runs or was "
-                "configured. Nothing was written. Start a session before the write, or give the connection one."
-            )
-        return session
+        session = self._rows.sparkSession if is_frame(self._rows) else None
+        if session is not None and self._choice.engine is not WriteEngine.ARROW:
+            return session
+        return self._choice.needed_session(reason, "These rows need")
 
     def spark(self, reason: str) -> DataFrame:
         """The rows as a DataFrame, the same one at each call.

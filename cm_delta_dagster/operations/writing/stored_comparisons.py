@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction
 from cm_delta_dagster.protocol.predicates.predicates import column_path
 from cm_delta_dagster.protocol.predicates.references import (
     ComparedValue,
@@ -23,7 +24,6 @@ from cm_delta_dagster.protocol.predicates.references import (
 from cm_delta_dagster.protocol.schema.char_types import CharWidths, char_width, char_widths
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import BINARY, BYTE, INTEGER, LONG, SHORT, STRING, DataType, StructField
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction
 from cm_delta_dagster.spark.expressions.conditions import column_text
 from cm_delta_dagster.spark.expressions.partition_text import stored_sql
 from cm_delta_dagster.spark.expressions.schema import sql_type

@@ -17,10 +17,9 @@ from cm_delta_dagster.protocol.features.row_tracking import (
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
-from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
+from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.library import DataFrame, SparkSession
 from cm_delta_dagster.spark.read.footers import iter_footers
-from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.read.scan import scan, scan_with_files
 from cm_delta_dagster.storage.store import ObjectStatus
 
@@ -68,14 +67,6 @@ def named_row_ids(rows: DataFrame, row_ids: RowIdColumns | None) -> DataFrame:
     if row_ids is None:
         return rows
     return rows.withColumnsRenamed({ROW_ID: row_ids.row_id, ROW_COMMIT_VERSION: row_ids.row_commit_version})
-
-
-def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession, files: pa.Table) -> int:
-    """Count the rows of the files: from the statistics in the log if all files have them, otherwise by a Spark job."""
-    known = logical_row_count(files)
-    return (
-        known if known is not None else count_frame_rows(scan_files(table, snapshot, session, files, snapshot.schema))
-    )
 
 
 def check_row_counts(table: WriteTarget, snapshot: Snapshot, files: pa.Table) -> None:

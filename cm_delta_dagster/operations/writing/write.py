@@ -194,7 +194,7 @@ def overwrite(
         if dynamic and snapshot.partition_columns:
             counts = replace_partitions(write, rows)
         elif names:
-            counts = replace_keys(write, rows.spark("keys select the rows that they replace"), names)
+            counts = replace_keys(write, rows, names)
         elif predicate is not None:
             counts = replace_where(write, rows, predicate)
         else:

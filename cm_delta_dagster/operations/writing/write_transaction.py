@@ -13,6 +13,7 @@ from typing import ClassVar
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.client.commits.context import (
     NO_PROPERTIES,
     CommitProperties,
@@ -28,8 +29,8 @@ from cm_delta_dagster.errors import (
     IllegalCommitError,
     needs_no_files,
 )
-from cm_delta_dagster.operations.writing.file_writes import DEFAULT_SPEC, write_arrow, write_frame
-from cm_delta_dagster.operations.writing.rows import RowsForArrow, WriteRows, zone_of_expressions
+from cm_delta_dagster.operations.writing.file_writes import DEFAULT_SPEC, layout_for_arrow, write_rows
+from cm_delta_dagster.operations.writing.rows import RowsForArrow, WriteRows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTransaction
@@ -43,7 +44,6 @@ from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLa
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
@@ -207,7 +207,7 @@ class WriteTransaction:
 
     def add_rows(
         self,
-        frame: DataFrame,
+        frame: DataFrame | ArrowRows,
         guard: Predicate | None = None,
         *,
         spec: WriteSpec = DEFAULT_SPEC,
@@ -222,10 +222,7 @@ class WriteTransaction:
             gathering: whether they are shuffled first.
         """
         spec = spec if guard is None else replace(spec, guard=guard)
-        return self._record(write_frame(self.table, frame, self.layout, spec, gathering))
-
-    def _record(self, written: WrittenFiles) -> WrittenFiles:
-        """Note files that :meth:`commit` adds to the table."""
+        written = write_rows(self.table, frame, self.layout, spec, gathering)
         self.written.append(written)
         if written.high_water_marks:
             # The next rows of this transaction continue after these.
@@ -242,12 +239,9 @@ class WriteTransaction:
         Arrow writes Arrow data, if nothing needs Spark.
         """
         if isinstance(frame, WriteRows):
-            layout = replace(
-                self.layout, time_zone=zone_of_expressions(as_zone(self.table.services.settings.time_zone))
-            )
-            rows = frame.written_to(layout, guard)
+            rows = frame.written_to(layout_for_arrow(self.table, self.layout), guard)
             if isinstance(rows, RowsForArrow):
-                return self._record(write_arrow(self.table, rows, layout))
+                return self.add_rows(rows.rows, rows.guard)
             frame = rows
         filled = fill_missing(frame, self.layout)
         return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered), gathering=gathering)
@@ -257,14 +251,14 @@ class WriteTransaction:
         """Whether the change feed of the table is enabled."""
         return is_active(CHANGE_DATA_FEED, self.shape.protocol, self.shape.metadata)
 
-    def add_changes(self, frame: DataFrame, gathering: RowGathering = AS_THEY_ARE) -> int:
+    def add_changes(self, frame: DataFrame | ArrowRows, gathering: RowGathering = AS_THEY_ARE) -> int:
         """Write change files, which :meth:`commit` records. Returns the number of their rows.
 
         Args:
             frame: columns of the table and ``_change_type``.
         """
-        spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/")
-        self.changes.append(write_frame(self.table, frame, self.layout, spec, gathering))
+        spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/", is_filled=True)
+        self.changes.append(write_rows(self.table, frame, self.layout, spec, gathering))
         return self.changes[-1].num_rows
 
     def inserted_changes(self, session: SparkSession, written: WrittenFiles) -> DataFrame:

@@ -6,7 +6,8 @@ No value changes. What would be stored as another value is refused with the name
 from typing import Any
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.writing.rows import SessionSource, WriteRows
+from cm_delta_dagster.operations.writing.engine_choice import SessionSource
+from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.orchestration.metadata.frame_types import FrameType, frame_type
 
 

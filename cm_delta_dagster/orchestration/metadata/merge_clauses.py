@@ -12,11 +12,11 @@ from typing import Any
 from cm_delta_dagster.api.table.merge_keys import merge_condition
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Or, Predicate, to_sql
 from cm_delta_dagster.protocol.predicates.references import Side, own_text
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.library import DataFrame
 
 _KINDS = {

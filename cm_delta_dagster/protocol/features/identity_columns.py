@@ -248,3 +248,14 @@ def with_high_water_marks(schema: StructType, marks: Mapping[str, int]) -> Struc
             for item in schema.fields
         )
     )
+
+
+def updated_identity(statement: str, name: str) -> InvalidArgumentError:
+    """The error for an UPDATE that sets an identity column.
+
+    Args:
+        statement: or the clause, for the message.
+    """
+    return InvalidArgumentError(
+        f"{statement} sets the identity column {name!r}, which is never updated. Nothing was written. Leave the column out."
+    )

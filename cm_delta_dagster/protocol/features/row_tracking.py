@@ -15,7 +15,7 @@ from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, Invalid
 from cm_delta_dagster.protocol.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, physical_name
 from cm_delta_dagster.protocol.features.table_features import supports
-from cm_delta_dagster.protocol.schema.types import LONG, StructField, parse_schema
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType, parse_schema
 
 FEATURE = "rowTracking"
 DOMAIN = "delta.rowTracking"
@@ -282,3 +282,28 @@ def _physical_rows(add: AddFile) -> int:
             "an id to each row (row tracking). Nothing was committed. Write the file with numRecords."
         )
     return rows
+
+
+def check_row_ids(schema: StructType, files: pa.Table) -> None:
+    """Refuse to read the ids of rows where they are not known, or would have the name of a column.
+
+    Args:
+        files: as add actions.
+
+    Raises:
+        InvalidArgumentError: the table has a column with the name of one of :data:`ROW_TRACKING_FIELDS`.
+        CorruptLogError: the log has no ids for a file.
+    """
+    for name in (ROW_ID, ROW_COMMIT_VERSION):
+        if schema.field(name) is not None:
+            raise InvalidArgumentError(
+                f"The table has a column named {name!r} of its own, so row ids cannot be returned under that name. Read "
+                "the table without them."
+            )
+    for column in ("baseRowId", "defaultRowCommitVersion"):
+        if files[column].null_count:
+            path = files.filter(pc.is_null(files[column]))["path"][0].as_py()
+            raise CorruptLogError(
+                f"Row tracking is enabled, and the data file {path!r} has no {column} in the log, so the ids of its rows "
+                "are not known. Read the table without row ids."
+            )

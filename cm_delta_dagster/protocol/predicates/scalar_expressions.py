@@ -1,14 +1,15 @@
 """Values that an SQL expression computes from a row (protocol headings "Generated Columns" and "CHECK Constraints").
 
-Only expressions are translated whose values follow from their text under all settings of an engine: no rounding, no conversion of
-texts to numbers or times, no function whose result depends on a locale. Integer arithmetic fails where it overflows, as in Spark's
-ANSI mode, which is its default.
+Only expressions are translated whose values follow from their text under all settings of an engine: no arithmetic of decimals, no
+conversion of texts to numbers or times, no function whose result depends on a locale. Integer arithmetic fails where it overflows,
+and a division by zero fails, as in Spark's ANSI mode, which is its default.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
+from decimal import Decimal
 from functools import partial, reduce
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -59,6 +60,8 @@ _WIDTHS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
 _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 _COMPARED = frozenset({BOOLEAN, STRING, BINARY, *_TIMES, *_WIDTHS})
 _DIGITS = re.compile(r"\d+", re.ASCII)
+_FRACTION = re.compile(r"\d*\.\d*", re.ASCII)
+_MOST_DIGITS = 38
 _ARITHMETIC = {exp.Add: ScalarOperation.ADD, exp.Sub: ScalarOperation.SUBTRACT, exp.Mul: ScalarOperation.MULTIPLY}
 _PARTS_OF_DATES = {
     exp.Year: ScalarOperation.YEAR,
@@ -96,6 +99,7 @@ _CAST_TYPES = {
     exp.DataType.Type.SMALLINT: SHORT,
     exp.DataType.Type.INT: INTEGER,
     exp.DataType.Type.BIGINT: LONG,
+    exp.DataType.Type.DOUBLE: DOUBLE,
     exp.DataType.Type.DATE: DATE,
     exp.DataType.Type.TEXT: STRING,
 }
@@ -167,7 +171,7 @@ class _ScalarReader:
     def literal(self, node: _Node) -> Scalar:
         if node.is_string:
             return LiteralValue(node.this, STRING)
-        return _integer(node.this, 1)
+        return _number(node.this, 1)
 
     def boolean(self, node: _Node) -> Scalar:
         return LiteralValue(bool(node.this), BOOLEAN)
@@ -178,11 +182,20 @@ class _ScalarReader:
     def negative(self, node: _Node) -> Scalar:
         inner = _only(node, "this")
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            return _integer(inner.this, -1)
+            return _number(inner.this, -1)
         argument = self.scalar(inner)
-        if argument.type not in _WIDTHS:
+        if argument.type not in _WIDTHS and argument.type != DOUBLE:
             raise _NotCertainError
         return ScalarCall(ScalarOperation.NEGATE, (argument,), argument.type)
+
+    def quotient(self, node: _Node) -> Scalar:
+        _check_arguments(node, "this", "expression", "typed", "safe")
+        operands = [self.scalar(node.this), self.scalar(node.expression)]
+        if any(isinstance(operand.type, DecimalType) for operand in operands) and all(
+            operand.type != DOUBLE for operand in operands
+        ):
+            raise _NotCertainError
+        return ScalarCall(ScalarOperation.DIVIDE, tuple(map(_as_double, operands)), DOUBLE)
 
     def remainder(self, node: _Node) -> Scalar:
         left, right = self._operands(node)
@@ -199,6 +212,8 @@ class _ScalarReader:
         argument = self.scalar(node.this)
         if argument.type == target:
             return argument
+        if target == DOUBLE:
+            return _as_double(argument)
         if target == DATE:
             return self._part(ScalarOperation.DATE, argument, (TIMESTAMP, TIMESTAMP_NTZ), DATE)
         if target == STRING and (argument.type == BOOLEAN or argument.type in _WIDTHS):
@@ -255,6 +270,8 @@ class _ScalarReader:
     def _branches(self, parts: Sequence[tuple[_Node, _Node]], default: _Node) -> Scalar:
         conditions = [_of_type(self.scalar(condition), BOOLEAN) for condition, _ in parts]
         values = _same_type((*(self.scalar(value) for _, value in parts), self.scalar(default)))
+        if any(map(can_fail, conditions)) and len(set(values)) < len(values):
+            raise _NotCertainError  # Spark does not compute a condition that decides nothing.
         arguments = [part for pair in zip(conditions, values, strict=False) for part in pair]
         return ScalarCall(ScalarOperation.CASE, (*arguments, values[-1]), values[-1].type)
 
@@ -262,7 +279,10 @@ class _ScalarReader:
         _check_arguments(node, "this", "expression")
         if not isinstance(node.expression, exp.Null):
             raise _NotCertainError
-        return ScalarCall(ScalarOperation.IS_NULL, (self.scalar(node.this),), BOOLEAN)
+        argument = self.scalar(node.this)
+        if can_fail(argument):
+            raise _NotCertainError  # Spark does not compute a value that is never NULL.
+        return ScalarCall(ScalarOperation.IS_NULL, (argument,), BOOLEAN)
 
     def negation(self, node: _Node) -> Scalar:
         return ScalarCall(ScalarOperation.NOT, (_of_type(self.scalar(_only(node, "this")), BOOLEAN),), BOOLEAN)
@@ -291,15 +311,17 @@ class _ScalarReader:
         return self.scalar(node.this), self.scalar(node.expression)
 
     def _arithmetic(self, operation: ScalarOperation, left: Scalar, right: Scalar) -> Scalar:
-        if left.type not in _WIDTHS or right.type not in _WIDTHS:
-            raise _NotCertainError
         left, right = _same_type((left, right))
+        if left.type not in _WIDTHS and left.type != DOUBLE:
+            raise _NotCertainError
         return ScalarCall(operation, (left, right), left.type)
 
     def _comparison(self, operation: ScalarOperation, left: Scalar, right: Scalar) -> Scalar:
         left, right = _same_type((left, right))
         if left.type not in _COMPARED and not isinstance(left.type, DecimalType):
             raise _NotCertainError
+        if left == right and can_fail(left):
+            raise _NotCertainError  # Spark does not compute what equals itself.
         return ScalarCall(operation, (left, right), BOOLEAN)
 
     def _logical(self, operation: ScalarOperation, left: Scalar, right: Scalar) -> Scalar:
@@ -357,7 +379,16 @@ def _only(node: _Node, name: str) -> _Node:
     return node.args[name]
 
 
-def _integer(text: str, sign: int) -> LiteralValue:
+def _number(text: str, sign: int) -> LiteralValue:
+    """An integer, or a decimal with as many digits as it is written with."""
+    if _FRACTION.fullmatch(text) is not None and text != ".":
+        number = Decimal(text)
+        exponent = number.as_tuple().exponent
+        assert isinstance(exponent, int), "it is a number"
+        precision = max(len(number.as_tuple().digits), -exponent)
+        if precision > _MOST_DIGITS:
+            raise _NotCertainError
+        return LiteralValue(sign * number, DecimalType(precision, -exponent))
     if _DIGITS.fullmatch(text) is None:
         raise _NotCertainError
     value = sign * int(text)
@@ -389,11 +420,24 @@ def _widened(scalar: Scalar, data_type: DataType) -> Scalar:
     )
 
 
-def _same_type(scalars: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
-    """The values with the widest type of integers among them; other types must be equal."""
-    types = {scalar.type for scalar in scalars}
-    if FLOAT in types or DOUBLE in types:
+def _as_double(scalar: Scalar) -> Scalar:
+    """An integer or a decimal literal as the nearest number of 64 bits with a binary point."""
+    if scalar.type == DOUBLE:
+        return scalar
+    if isinstance(scalar, LiteralValue) and isinstance(scalar.value, int | Decimal) and scalar.type != BOOLEAN:
+        return LiteralValue(float(scalar.value), DOUBLE)
+    if scalar.type not in _WIDTHS:
         raise _NotCertainError
+    return ScalarCall(ScalarOperation.DOUBLE, (scalar,), DOUBLE)
+
+
+def _same_type(scalars: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    """The values with the widest type of numbers among them; other types must be equal."""
+    types = {scalar.type for scalar in scalars}
+    if FLOAT in types:
+        raise _NotCertainError
+    if DOUBLE in types:
+        return tuple(map(_as_double, scalars))
     widest = max(types, key=lambda data_type: _WIDTHS.get(data_type, 0))
     return tuple(_widened(scalar, widest) for scalar in scalars)
 
@@ -411,6 +455,7 @@ _READERS: Mapping[type, Callable[[_ScalarReader, _Node], Scalar]] = {
     exp.Column: _ScalarReader.column,
     exp.Concat: _ScalarReader.concat,
     exp.DPipe: _ScalarReader.pipes,
+    exp.Div: _ScalarReader.quotient,
     exp.Dot: _ScalarReader.dot,
     exp.If: _ScalarReader.conditional,
     exp.In: _ScalarReader.in_list,

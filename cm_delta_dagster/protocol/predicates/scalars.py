@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
+from decimal import Decimal
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -16,11 +17,15 @@ class ScalarOperation(StrEnum):
     ADD = "+"
     SUBTRACT = "-"
     MULTIPLY = "*"
+    DIVIDE = "/"
+    """Of numbers of 64 bits with a binary point. A division by zero is an error, unless the dividend is NULL."""
     NEGATE = "negative"
     REMAINDER = "%"
     """The second argument is a positive literal; the sign is that of the first."""
     WIDEN = "widen"
     """The same integer as the type of the call."""
+    DOUBLE = "double"
+    """The number of 64 bits with a binary point that is nearest to an integer."""
     TEXT = "text"
     """The decimal digits of an integer, or ``true`` and ``false``."""
     DATE = "date"
@@ -64,7 +69,7 @@ class ColumnValue:
 class LiteralValue:
     """The same value for each row; not NULL."""
 
-    value: bool | int | str
+    value: bool | int | str | float | Decimal
     type: DataType
 
 
@@ -80,12 +85,17 @@ class ScalarCall:
 
 Scalar: TypeAlias = ColumnValue | LiteralValue | ScalarCall
 
-MAY_FAIL = frozenset({ScalarOperation.ADD, ScalarOperation.SUBTRACT, ScalarOperation.MULTIPLY, ScalarOperation.NEGATE})
-"""Operations whose result may be too large for its type."""
+MAY_FAIL = frozenset(
+    {
+        *(ScalarOperation.ADD, ScalarOperation.SUBTRACT, ScalarOperation.MULTIPLY, ScalarOperation.NEGATE),
+        ScalarOperation.DIVIDE,
+    }
+)
+"""Operations whose result may be too large for its type, or not exist."""
 
 
 def can_fail(scalar: Scalar) -> bool:
-    """Whether the value of a row may be an error, because a number is too large."""
+    """Whether the value of a row may be an error, because a number is too large or divided by zero."""
     if not isinstance(scalar, ScalarCall):
         return False
     return scalar.operation in MAY_FAIL or any(map(can_fail, scalar.arguments))

@@ -52,6 +52,7 @@ class WriteSpec:
         compression: Parquet codec; Spark's default for None.
         guard: every row must satisfy it.
         now_ms: epoch milliseconds, for a store that does not report when a file was modified.
+        is_filled: the rows have every column of the table, also those that the table computes. They may be rows of the table.
         checked: False for rows that only move to another file: no value changes, and no rule is checked.
         hidden_columns: columns that are not in the schema; files store them under their own names, without statistics.
         root: directory of the files below the table, ending in ``/``; empty for the table itself.
@@ -62,6 +63,7 @@ class WriteSpec:
     compression: str | None = None
     guard: Predicate | None = None
     now_ms: int = 0
+    is_filled: bool = False
     checked: bool = True
     hidden_columns: tuple[StructField, ...] = ()
     root: str = ""

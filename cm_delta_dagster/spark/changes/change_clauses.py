@@ -2,27 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.library import Column
-
-
-class ClauseKind(StrEnum):
-    """Which rows of the join a clause applies to."""
-
-    MATCHED = "matched"
-    NOT_MATCHED = "not_matched"
-    """Rows of the source without a partner."""
-    NOT_MATCHED_BY_SOURCE = "not_matched_by_source"
-    """Rows of the table without a partner; all rows of the table if there is no source."""
-
-
-class ClauseAction(StrEnum):
-    """What a clause does."""
-
-    UPDATE = "update"
-    INSERT = "insert"
-    DELETE = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

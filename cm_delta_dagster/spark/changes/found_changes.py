@@ -1,9 +1,6 @@
 """Which rows of which files a change concerns: Spark counts them, a row for 64 positions of a file; bitmaps are made of these."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 
 import numpy as np
 import numpy.typing as npt
@@ -11,45 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind, FileChanges, FoundChanges
 from cm_delta_dagster.spark.library import DataFrame, F
 from cm_delta_dagster.spark.read.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN, spark_file_key
 
 _WORD_COLUMN = f"{OWN_PREFIX}word"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileChanges:
-    """Positions of the rows of one file that have a partner or change."""
-
-    matched: BitMap64
-    updated: Mapping[ClauseKind, BitMap64]
-    deleted: Mapping[ClauseKind, BitMap64]
-
-    @property
-    def all_updated(self) -> BitMap64:
-        return reduce(or_, self.updated.values(), BitMap64())
-
-    @property
-    def changed(self) -> BitMap64:
-        return reduce(or_, self.deleted.values(), self.all_updated)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FoundChanges:
-    """Result of :meth:`RowChangeQuery.find`.
-
-    Attributes:
-        files: changes by file key.
-        num_ambiguous: pairs of a row of the table with a second or further partner.
-        num_partners: rows of the source with a partner; None if there are no clauses for the others.
-        has_checked_rows: the row counts in the log were compared with those of the files.
-    """
-
-    files: Mapping[str, FileChanges]
-    num_ambiguous: int
-    num_partners: int | None
-    has_checked_rows: bool = False
 
 
 def counted_changes(joined: DataFrame, *, pair: str, changes: Sequence[str], source_row: str | None) -> DataFrame:

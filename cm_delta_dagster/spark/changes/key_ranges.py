@@ -1,19 +1,13 @@
 """Ranges of the keys of a merge: which files can hold partners of the rows of a source."""
 
-import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import Any
 
+from cm_delta_dagster.protocol.predicates.key_ranges import MOST_PARTITIONS, key_range
 from cm_delta_dagster.protocol.predicates.predicates import (
-    Comparison,
-    ComparisonOperator,
-    In,
     Predicate,
-    conjunction,
-    quote_column,
 )
 from cm_delta_dagster.protocol.schema.types import (
     BYTE,
@@ -35,10 +29,6 @@ from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.plans import plan_without_adaptive_execution
 
 _AS_THEY_ARE = (BYTE, SHORT, INTEGER, LONG, STRING)
-_MOST_PARTITIONS = 100
-"""Up to this many partition values, the condition of a merge lists them; beyond, it has their range."""
-_EPOCH_DAY = dt.date(1970, 1, 1)
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,36 +93,5 @@ def bounds(name: str, data_type: DataType, *, complete: Column, values: bool) ->
         return ()
     counted = F.when(complete, form)
     range_ = F.min(counted).alias(f"min_{name}"), F.max(counted).alias(f"max_{name}")
-    first = F.slice(F.array_sort(F.collect_set(counted)), 1, _MOST_PARTITIONS + 1).alias(f"all_{name}")
+    first = F.slice(F.array_sort(F.collect_set(counted)), 1, MOST_PARTITIONS + 1).alias(f"all_{name}")
     return (*range_, first) if values else range_
-
-
-def key_range(keys: Sequence[tuple[str, DataType]], values: Mapping[str, Any]) -> Predicate:
-    """A predicate that follows for the columns ``keys`` from the ``bounds`` of columns ``k0``, ``k1``, ..., which equal them."""
-    parts: list[Predicate] = []
-    for i, (name, data_type) in enumerate(keys):
-        least, greatest = values.get(f"min_k{i}"), values.get(f"max_k{i}")
-        if least is None or greatest is None:
-            continue
-        known: list[Any] = values.get(f"all_k{i}") or []
-        try:
-            low, high, *named = (_value(bound, data_type) for bound in (least, greatest, *known))
-        except (ValueError, OverflowError):
-            continue  # Python's dates cannot hold the bound: no condition on this key.
-        column = quote_column((name,))
-        if 0 < len(named) <= _MOST_PARTITIONS:
-            parts.append(In(column, tuple(named)))
-            continue
-        parts.append(Comparison(column, ComparisonOperator.GE, low))
-        parts.append(Comparison(column, ComparisonOperator.LE, high))
-    return conjunction(parts)
-
-
-def _value(bound: Any, data_type: DataType) -> Any:
-    if data_type == DATE:
-        return _EPOCH_DAY + dt.timedelta(days=bound)
-    if data_type == TIMESTAMP:
-        return _EPOCH + dt.timedelta(microseconds=bound)
-    if data_type == TIMESTAMP_NTZ:
-        return dt.datetime.fromisoformat(bound)
-    return bound

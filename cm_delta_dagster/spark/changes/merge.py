@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 
-from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
+from cm_delta_dagster.protocol.changes.source_facts import SourceFacts
+from cm_delta_dagster.protocol.predicates.key_ranges import key_range
 from cm_delta_dagster.protocol.predicates.predicates import (
     Predicate,
 )
@@ -18,7 +19,7 @@ from cm_delta_dagster.protocol.schema.types import (
     DataType,
     StructType,
 )
-from cm_delta_dagster.spark.changes.key_ranges import bounds, key_range
+from cm_delta_dagster.spark.changes.key_ranges import bounds
 from cm_delta_dagster.spark.expressions.partition_text import loses_text
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted
@@ -43,24 +44,6 @@ class MergeSource:
     offered: StructType
     keys: tuple[str, ...]
     schema: StructType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFacts:
-    """Results of one pass over the source.
-
-    Attributes:
-        duplicate: text of a key that several rows have, or None.
-        outside: text of the keys of a row that does not satisfy the declared condition, or None.
-        key_range: predicate that every target row with a key of the source satisfies.
-        empty_key: text of the keys of a row that holds the empty text in a partition column, or None.
-    """
-
-    num_rows: int
-    duplicate: str | None
-    outside: str | None
-    key_range: Predicate
-    empty_key: str | None = None
 
 
 def merge_source(
@@ -122,25 +105,6 @@ def _empty_text(source: MergeSource, partition_columns: Sequence[str]) -> Column
     names = [name for name in stored_as_null(source.schema, partition_columns) if name in source.keys]
     fields = [item for name in names if (item := source.schema.field(name)) is not None]
     return reduce(or_, [loses_text(item) for item in fields]) if fields else None
-
-
-def check_unique(facts: SourceFacts) -> None:
-    """Raises InvalidDataError if several rows of the source have the same key."""
-    if facts.duplicate is not None:
-        raise InvalidDataError(
-            f"Several rows of the source have the key {facts.duplicate}; which of them should win is not known. "
-            "Nothing was committed. Make the keys unique, e.g. keep the newest row of each key."
-        )
-
-
-def check_keys_are_stored(facts: SourceFacts) -> None:
-    """Raises InvalidDataError if a key is the empty text in a partition column, which would be stored as NULL."""
-    if facts.empty_key is not None:
-        raise InvalidDataError(
-            f"A row of the source has the key {facts.empty_key}, with the empty text in a partition column. A partition column "
-            "stores it as NULL, and a NULL key matches no row, so each run would insert the row again. Nothing was "
-            "committed. Replace the empty text by another value, or leave the row out."
-        )
 
 
 def _shown(key: Column) -> Column:

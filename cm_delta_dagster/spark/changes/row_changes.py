@@ -12,15 +12,14 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
-from pyroaring import BitMap64
-
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind, FoundChanges
 from cm_delta_dagster.protocol.features.computed_columns import computed_columns
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
-from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
-from cm_delta_dagster.spark.changes.found_changes import FileChanges, FoundChanges, counted_changes, found_changes
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause
+from cm_delta_dagster.spark.changes.found_changes import counted_changes, found_changes
 from cm_delta_dagster.spark.expressions.schema import quoted, sql_type
 from cm_delta_dagster.spark.library import Column, DataFrame, F, pyspark
 from cm_delta_dagster.spark.read.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN
@@ -125,24 +124,6 @@ class RowChangeQuery:
             plan_broadcasts(counted)
             rows = collected_table(counted)
         return found_changes(rows, list(groups), counts_source=self.inserts)
-
-    def changes_at(self, positions: Mapping[str, BitMap64]) -> FoundChanges:
-        """The result of :meth:`find` for a query with one clause and without a source.
-
-        Args:
-            positions: of the rows for which its condition is true, by file key, found by ``arrow.scan.row_positions``.
-        """
-        ((kind, action),) = self._groups()
-        none: dict[ClauseKind, BitMap64] = {}
-        files = {
-            key: FileChanges(
-                matched=BitMap64(),
-                updated={kind: bitmap} if action is ClauseAction.UPDATE else none,
-                deleted={kind: bitmap} if action is ClauseAction.DELETE else none,
-            )
-            for key, bitmap in positions.items()
-        }
-        return FoundChanges(files=files, num_ambiguous=0, num_partners=None, has_checked_rows=True)
 
     def _groups(self) -> dict[tuple[ClauseKind, ClauseAction], list[int]]:
         """Numbers of the clauses that change rows of the table, by kind and action."""

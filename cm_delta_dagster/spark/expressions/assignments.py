@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.protocol.predicates.predicates import column_path
+from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.protocol.predicates.assigned_paths import assigned_twice, type_at
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
@@ -17,7 +17,6 @@ from cm_delta_dagster.protocol.schema.types import (
     MapType,
     StructField,
     StructType,
-    data_type_text,
 )
 from cm_delta_dagster.spark.expressions.align import check_assignable, converted
 from cm_delta_dagster.spark.expressions.schema import quoted, same_shape, sql_type
@@ -45,38 +44,6 @@ class StoreRules:
 
     session: SparkSession
     fills: bool
-
-
-def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
-    """The path of a column or nested field that a user names, as the schema spells it.
-
-    Raises:
-        InvalidArgumentError: the table has no such column, or the path leads into an array or map.
-    """
-    names = column_path(column)
-    is_qualified = len(names) > 1 and names[0].lower() == alias.lower()
-    if is_qualified and (schema.field(names[1]) is not None or schema.field(names[0]) is None):
-        names = names[1:]
-    path: list[str] = []
-    inside: DataType = schema
-    for name in names:
-        if isinstance(inside, ArrayType | MapType):
-            raise InvalidArgumentError(
-                f"{column!r} is inside of an array or map, whose elements cannot be set one by one. Nothing was written. Set the "
-                f"whole column {path[0]!r}."
-            )
-        item = inside.field(name) if isinstance(inside, StructType) else None
-        if item is None:
-            where = f"{'.'.join(path)!r} has no field" if path else "The table has no column"
-            if not path and len(names) > 1:
-                where = "The table has no column or alias"
-            known = ", ".join(inside.names) if isinstance(inside, StructType) else data_type_text(inside)
-            raise InvalidArgumentError(
-                f"{where} {name!r}, to which a value is assigned; it has {known}. Nothing was written. Check the name."
-            )
-        path.append(item.name)
-        inside = item.type
-    return tuple(path)
 
 
 def assigned_columns(
@@ -160,16 +127,6 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
         rows.collect()
 
 
-def type_at(path: tuple[str, ...], schema: StructType) -> DataType:
-    """The type of the column or nested field at ``path``, spelled as in the schema."""
-    inside: DataType = schema
-    for name in path:
-        item = inside.field(name) if isinstance(inside, StructType) else None
-        assert item is not None
-        inside = item.type
-    return inside
-
-
 _Tree: TypeAlias = "Assignment | dict[str, _Tree]"
 
 
@@ -182,10 +139,7 @@ def _place(trees: dict[str, _Tree], path: tuple[str, ...], assignment: Assignmen
         _place(nested, tuple(rest), assignment)
         return
     if inside is not None:
-        raise InvalidArgumentError(
-            f"Two values are assigned to {'.'.join(assignment.path)!r}, or one to it and one to a field of it. Nothing was "
-            "written. Assign each column once."
-        )
+        raise assigned_twice(assignment.path)
     trees[name] = assignment
 
 

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
-from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, check_row_ids
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.columns import (
@@ -88,7 +87,7 @@ def _new_scan(
     # Without an index Spark's reader makes every column nullable.
     declared = () if indexes is None else (path for path in non_null_paths(schema) if path[0] not in names)
     if request.row_tracking is not None:
-        _check_row_tracking(schema, request.files)
+        check_row_ids(schema, request.files)
     return Scan(
         session=session,
         store=store,
@@ -103,22 +102,6 @@ def _new_scan(
         with_files=with_files,
         positions=request.positions,
     )
-
-
-def _check_row_tracking(schema: StructType, files: pa.Table) -> None:
-    for name in (ROW_ID, ROW_COMMIT_VERSION):
-        if schema.field(name) is not None:
-            raise InvalidArgumentError(
-                f"The table has a column named {name!r} of its own, so row ids cannot be returned under that name. Read "
-                "the table without them."
-            )
-    for column in ("baseRowId", "defaultRowCommitVersion"):
-        if files[column].null_count:
-            path = files.filter(pc.is_null(files[column]))["path"][0].as_py()
-            raise CorruptLogError(
-                f"Row tracking is enabled, and the data file {path!r} has no {column} in the log, so the ids of its rows "
-                "are not known. Read the table without row ids."
-            )
 
 
 def _frame(scan: Scan, files: pa.Table) -> DataFrame:

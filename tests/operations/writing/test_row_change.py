@@ -4,7 +4,7 @@ import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 
 DELETE = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE)
 UPDATE = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.UPDATE, assignments={"a": "1"})

@@ -4,9 +4,9 @@ import pytest
 
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
 from cm_delta_dagster.operations.writing.stored_comparisons import StoredComparisons
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.predicates.references import Side
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 
 TARGET = (
     Column("sku", "char(5)"),

@@ -19,9 +19,9 @@ from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
-from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from tests.support.builders import rows_of
 from tests.support.creation import create_table
 

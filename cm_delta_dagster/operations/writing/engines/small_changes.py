@@ -12,10 +12,9 @@ from pyroaring import BitMap64
 
 from cm_delta_dagster.arrow.scan import row_positions, scan_batches
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
+from cm_delta_dagster.operations.writing.conditions import compares_as_spark
 from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of
-from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.types import VARIANT, VOID, StructType, walk_types
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.expressions.schema import to_spark
@@ -29,7 +28,6 @@ _MOST_ROWS = 500_000
 MOST_ROWS_READ = 1_000
 """More rows or bytes are left to Spark: rows that this process reads are a part of the plan, and one task writes them."""
 _MOST_BYTES_READ = 4 * 2**20
-_CHARS_ARE_STRINGS = "spark.sql.legacy.charVarcharAsString"
 _NOT_HANDED_OVER = (VARIANT, VOID)
 """Types whose values Spark does not accept from Arrow."""
 
@@ -44,7 +42,7 @@ def find_rows(
     Raises:
         CorruptLogError: the log or a data file is damaged. ObjectNotFoundError: a file is missing.
     """
-    if not _are_small(request.files) or not _compares_as_spark(session, layout.schema, request.predicate):
+    if not _are_small(request.files) or not compares_as_spark(session, layout.schema, request.predicate):
         return None
     try:
         return row_positions(store=store, layout=_in_zone(layout, session), request=request)
@@ -88,14 +86,6 @@ def _few_bytes(batches: pa.RecordBatchReader) -> pa.Table | None:
             return None
         taken.append(batch)
     return pa.Table.from_batches(taken, batches.schema)
-
-
-def _compares_as_spark(session: SparkSession, schema: StructType, predicate: Predicate | None) -> bool:
-    """Whether the session compares ``char(n)`` columns as SQL does. One of its settings makes them plain strings."""
-    names = {column_path(column)[0] for column in columns_of(predicate)} if predicate is not None else ()
-    fields = [schema.field(name) for name in names]
-    has_chars = any(item is not None and char_widths(item) is not None for item in fields)
-    return not has_chars or str(session.conf.get(_CHARS_ARE_STRINGS, "false")).lower() != "true"
 
 
 def _are_small(files: pa.Table) -> bool:

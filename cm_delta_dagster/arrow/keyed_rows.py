@@ -1,0 +1,138 @@
+"""Rows of Arrow by their keys: which of them has the key of another row.
+
+Keys are numbers without a fraction, texts, dates, times, booleans and bytes, compared as they are. NULL equals nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+_Codes = npt.NDArray[np.int64]
+
+NO_ROW = -1
+"""For a row whose key no row has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One key column: its distinct values, and the numbers of pairs of a value and what the columns before have."""
+
+    values: pa.Array
+    pairs: _Codes
+
+    def codes(self, before: _Codes, keys: pa.Array) -> _Codes:
+        """Equal numbers for rows with equal keys up to this column; :data:`NO_ROW` for keys that no row has."""
+        places = (
+            pc.index_in(keys, value_set=self.values, skip_nulls=True).fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+        )
+        pairs = np.where((before < 0) | (places < 0), NO_ROW, before * len(self.values) + places)
+        return _places(self.pairs, pairs)
+
+
+@dataclass(frozen=True)
+class KeyedRows:
+    """Rows with key columns.
+
+    Attributes:
+        rows: whose columns are not chunked.
+        names: of the key columns.
+    """
+
+    rows: pa.Table
+    names: Sequence[str]
+    _columns: list[_Column] = field(default_factory=list, init=False)
+
+    @cached_property
+    def _codes(self) -> _Codes:
+        """A number for each row, equal for equal keys; :data:`NO_ROW` for a key with NULL."""
+        codes = np.zeros(self.rows.num_rows, np.int64)
+        for name in self.names:
+            keys = self.rows[name].combine_chunks()
+            values = pc.unique(keys).drop_null()
+            places = (
+                pc.index_in(keys, value_set=values, skip_nulls=True).fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+            )
+            pairs = np.where((codes < 0) | (places < 0), NO_ROW, codes * max(1, len(values)) + places)
+            column = _Column(values, np.unique(pairs[pairs >= 0]))
+            codes = _places(column.pairs, pairs)
+            self._columns.append(column)
+        return codes
+
+    @cached_property
+    def _order(self) -> tuple[_Codes, _Codes]:
+        """The codes of complete keys in order, and their rows."""
+        codes = self._codes
+        rows = np.flatnonzero(codes >= 0)
+        order = rows[np.argsort(codes[rows], kind="stable")]
+        return codes[order], order
+
+    def duplicate(self) -> int | None:
+        """A row whose key another row has too; None if there is none."""
+        codes, order = self._order
+        same = np.flatnonzero(codes[1:] == codes[:-1])
+        return int(order[same[0]]) if len(same) else None
+
+    def find(self, keys: Sequence[pa.Array]) -> _Codes:
+        """The row that has the key of each of other rows; the first one, if several have it.
+
+        Args:
+            keys: the key columns of the other rows, with the types of those of these rows.
+        """
+        codes, order = self._order
+        found = np.zeros(len(keys[0]), np.int64)
+        for column, values in zip(self._columns, keys, strict=True):
+            found = column.codes(found, values)
+        places = _places(codes, found)
+        return np.where(places < 0, NO_ROW, order[places] if len(order) else NO_ROW)
+
+    def bounds(self, listed: Sequence[str], most: int) -> dict[str, Any]:
+        """Bounds of the complete keys as ``protocol.predicates.key_ranges.key_range`` takes them.
+
+        Args:
+            listed: key columns of which the first ``most`` values are listed too.
+        """
+        bounds: dict[str, Any] = {}
+        rows = self.rows.select(list(self.names)).filter(pa.array(self._codes >= 0))
+        for place, name in enumerate(self.names):
+            values = _comparable(rows[name].combine_chunks())
+            if values is None:
+                continue
+            least = pc.min_max(values)
+            bounds[f"min_k{place}"], bounds[f"max_k{place}"] = _form(least["min"]), _form(least["max"])
+            if name in listed:
+                distinct = pc.unique(values)
+                first = distinct.take(pc.array_sort_indices(distinct)).slice(0, most)
+                bounds[f"all_k{place}"] = [_form(value) for value in first]
+        return bounds
+
+
+def _places(ordered: _Codes, codes: _Codes) -> _Codes:
+    """The place of each code among ``ordered`` ones; :data:`NO_ROW` for codes that are not among them."""
+    if not len(ordered):
+        return np.full(len(codes), NO_ROW, np.int64)
+    places = np.searchsorted(ordered, codes)
+    places[places == len(ordered)] = 0
+    return np.where(ordered[places] == codes, places, NO_ROW)
+
+
+def _comparable(keys: pa.Array) -> pa.Array | None:
+    """Keys in a form in which Python holds all values; None for keys without a range."""
+    if pat.is_timestamp(keys.type):
+        return keys if keys.type.tz is None else keys.cast(pa.int64())
+    if pat.is_date(keys.type):
+        return keys.cast(pa.int32())
+    has_range = pat.is_integer(keys.type) or pat.is_decimal(keys.type) or pat.is_string(keys.type)
+    return keys if has_range else None
+
+
+def _form(value: pa.Scalar) -> Any:
+    if not value.is_valid:
+        return None
+    return str(value.cast(pa.string())) if pat.is_timestamp(value.type) else value.as_py()

@@ -1,0 +1,140 @@
+"""New values of columns that a change assigns, computed over batches of Arrow."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from cm_delta_dagster.arrow.scalar_values import scalar_values
+from cm_delta_dagster.arrow.schema import arrow_field, arrow_type
+from cm_delta_dagster.arrow.write.generated_values import GeneratedValues
+from cm_delta_dagster.arrow.write.literal_values import NotLiteralError, literal_value
+from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
+from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.row_messages import failed_text
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.predicates.scalars import Scalar, columns_of_scalar
+from cm_delta_dagster.protocol.schema.types import (
+    BYTE,
+    DOUBLE,
+    INTEGER,
+    LONG,
+    SHORT,
+    DataType,
+    StructField,
+    data_type_text,
+)
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
+
+_INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedValue:
+    """A value for the column ``item``: a constant, or what an expression computes from the row as it was before."""
+
+    item: StructField
+    text: str
+    value: pa.Scalar | Scalar
+
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """The value of each row.
+
+        Raises:
+            InvalidDataError: a value cannot be computed, or the column cannot hold it.
+        """
+        kind = arrow_type(self.item.type)
+        if isinstance(self.value, pa.Scalar):
+            return pa.repeat(self.value, batch.num_rows)
+        try:
+            computed = scalar_values(self.value, batch.column, batch.num_rows)
+            # A number of 64 bits becomes the nearest one that DOUBLE has, as in Spark.
+            return computed if computed.type == kind else computed.cast(kind, safe=self.item.type != DOUBLE)
+        except pa.ArrowInvalid as error:
+            what = f"the value {self.text!r} of column {self.item.name!r} ({data_type_text(self.item.type)})"
+            raise InvalidDataError(failed_text(what, str(error))) from error
+
+
+def assigned_value(text: str, item: StructField, scalar: Scalar | None, *, now_ms: int) -> AssignedValue | None:
+    """The value that the SQL expression ``text`` gives to a column; None if only Spark can compute or convert it.
+
+    Args:
+        scalar: the expression; None if only Spark evaluates it.
+        now_ms: value of ``current_timestamp()``, in epoch milliseconds.
+    """
+    try:
+        constant = literal_value(text, item, now_ms=now_ms)
+        return AssignedValue(item, text, pa.scalar(constant, arrow_type(item.type)))
+    except NotLiteralError:
+        pass
+    if scalar is None or not _is_stored(scalar.type, item.type):
+        return None
+    if not any(columns_of_scalar(scalar)) and scalar.type != item.type:
+        return None  # A constant that the column cannot hold is refused also where no row changes.
+    return AssignedValue(item, text, scalar)
+
+
+def _is_stored(computed: DataType, column: DataType) -> bool:
+    """Whether Arrow converts values as Spark does when it stores them."""
+    return computed == column or (computed in _INTEGERS and (column in _INTEGERS or column == DOUBLE))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRows:
+    """Rows with new values of some columns, in which the generated columns without one are computed again."""
+
+    columns: Sequence[StoredColumn]
+    generated: GeneratedValues
+
+    @classmethod
+    def of(cls, names: Collection[str], layout: TableLayout) -> "ChangedRows":
+        """For changes of the columns ``names`` of a table that is ``layout`` after the change."""
+        rows = pa.schema([arrow_field(item) for item in layout.schema.fields])
+        columns = stored_columns(rows, layout, WriteSpec(is_filled=True))
+        stay = [name for name in layout.schema.names if name in names or name not in generated_columns(layout.schema)]
+        as_read = {column.item.name: column.as_read for column in columns}
+        return cls(columns, GeneratedValues.of(layout, stay, as_read))
+
+    def changed(self, batch: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """The rows after the change. Columns that are not in the schema of the table stay.
+
+        Args:
+            values: the new values by column.
+
+        Raises:
+            InvalidDataError: a generated value cannot be computed.
+        """
+        batch = with_columns(batch, values)
+        if not self.generated.missing:
+            return batch
+        read = {column.item.name: column.values(batch) for column in self.columns}
+        completed = self.generated.completed(read, batch.num_rows)
+        return with_columns(batch, {column.name: completed[column.name] for column in self.generated.missing})
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedValues:
+    """The values of an UPDATE."""
+
+    assigned: Sequence[AssignedValue]
+    rows: ChangedRows
+
+    @classmethod
+    def of(cls, assigned: Sequence[AssignedValue], layout: TableLayout) -> "AssignedValues":
+        """For a table that is ``layout`` after the change."""
+        return cls(assigned, ChangedRows.of({value.item.name for value in assigned}, layout))
+
+    def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows after the change.
+
+        Raises:
+            InvalidDataError: a value cannot be computed, or a column cannot hold it.
+        """
+        return self.rows.changed(batch, {value.item.name: value.values(batch) for value in self.assigned})
+
+
+def with_columns(batch: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """The batch with other values of some columns."""
+    arrays = [columns.get(name, array) for name, array in zip(batch.schema.names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)

@@ -1,0 +1,125 @@
+"""Rows of the files of a change, read and written by Arrow in streams."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from cm_delta_dagster.arrow.scan import row_positions, scan_batches
+from cm_delta_dagster.arrow.schema import arrow_field
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
+from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, by_file_key
+from cm_delta_dagster.operations.writing.file_writes import layout_for_arrow
+from cm_delta_dagster.operations.writing.table_files import hidden_columns
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
+from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
+from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, RowIdColumns
+from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
+from cm_delta_dagster.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArrowFiles:
+    """Reads and writes rows of the table for one transaction.
+
+    Attributes:
+        row_ids: hidden columns in which rows that move keep their ids, which are then the last columns of all rows.
+    """
+
+    transaction: WriteTransaction
+    row_ids: RowIdColumns | None = None
+
+    @property
+    def store(self) -> Store:
+        return self.transaction.table.store
+
+    @property
+    def layout(self) -> TableLayout:
+        """How the files are read: with the columns that the table has after the change."""
+        layout = self.transaction.transaction.snapshot.layout
+        layout = layout if layout.time_zone is not None else layout_for_arrow(self.transaction.table, layout)
+        return replace(layout, schema=self.transaction.shape.schema)
+
+    def find(self, files: pa.Table, where: Predicate) -> dict[str, BitMap64]:
+        """The positions of the rows for which ``where`` is true, by file key."""
+        request = ScanRequest(files=files, predicate=where)
+        return by_file_key(self.layout.location, row_positions(store=self.store, layout=self.layout, request=request))
+
+    def count(self, files: pa.Table) -> int:
+        """The number of rows, counted in the files."""
+        rows = row_positions(store=self.store, layout=self.layout, request=ScanRequest(files=files))
+        return sum(map(len, rows.values()))
+
+    def unchanged(self, plan: FilePlan) -> Iterator[pa.RecordBatch]:
+        """The rows of the kept files of a plan that do not change."""
+        if plan.kept:
+            skipped = [file.deleted | file.changes.changed for file in plan.kept]
+            yield from self._rows(plan.files(plan.kept), skipped, are_returned=False)
+
+    def changed(
+        self, plan: FilePlan, files: Sequence[ChangedFile], positions: Sequence[BitMap64]
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of ``files`` at ``positions``, in the order of files and positions."""
+        if files:
+            yield from self._rows(plan.files(files), positions, are_returned=True)
+
+    def all(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
+        """All rows of files."""
+        request = ScanRequest(files=files, row_tracking=self.row_ids)
+        yield from scan_batches(store=self.store, layout=self.layout, request=request)
+
+    def _rows(self, files: pa.Table, positions: Sequence[BitMap64], *, are_returned: bool) -> Iterator[pa.RecordBatch]:
+        by_path = dict(zip(files["path"].to_pylist(), positions, strict=True))
+        picked = RowPositions(by_path=by_path, are_returned=are_returned)
+        request = ScanRequest(files=files, row_tracking=self.row_ids, positions=picked)
+        yield from scan_batches(store=self.store, layout=self.layout, request=request)
+
+    def with_new_versions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that change in this commit: NULL stands for its version."""
+        if self.row_ids is None:
+            return batch
+        place = batch.schema.get_field_index(ROW_COMMIT_VERSION)
+        return batch.set_column(place, batch.schema.field(place), pa.nulls(batch.num_rows, pa.int64()))
+
+    def add(self, batches: Iterable[pa.RecordBatch], *, checked: bool) -> int:
+        """Write rows of the table to data files. Returns their number.
+
+        Args:
+            checked: whether they are compared with the rules of the table; False for rows that only move.
+        """
+        spec = WriteSpec(is_filled=True, checked=checked, hidden_columns=hidden_columns(self.row_ids))
+        return self.transaction.add_rows(_stream(batches, self.layout, self.row_ids), spec=spec).num_rows
+
+    def record(self, batches: Iterable[pa.RecordBatch]) -> int:
+        """Write rows of :func:`of_kind`, without ids, to change files. Returns their number."""
+        return self.transaction.add_changes(_stream(batches, self.layout, None, records=True))
+
+
+def inserted_rows(transaction: WriteTransaction, written: WrittenFiles) -> ArrowRows:
+    """The rows of files of a transaction as rows of change files."""
+    layout = layout_for_arrow(transaction.table, transaction.layout)
+    request = ScanRequest(files=adds_to_table(written.adds))
+    batches = scan_batches(store=transaction.table.store, layout=layout, request=request)
+    return _stream((of_kind(batch, ChangeType.INSERT) for batch in batches), layout, None, records=True)
+
+
+def of_kind(batch: pa.RecordBatch, kind: ChangeType) -> pa.RecordBatch:
+    """Rows of the table as rows of change files."""
+    return batch.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind.value), batch.num_rows))
+
+
+def _stream(
+    batches: Iterable[pa.RecordBatch], layout: TableLayout, row_ids: RowIdColumns | None, *, records: bool = False
+) -> ArrowRows:
+    """Batches of ``arrow.scan`` under the names that files have; ``records``: with the column of change files."""
+    fields = [arrow_field(item) for item in (*layout.schema.fields, *hidden_columns(row_ids))]
+    if records:
+        fields.append(pa.field(CHANGE_TYPE, pa.string()))
+    stored = pa.schema([item.with_nullable(True) for item in fields])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in batches)
+    return ArrowRows(source=pa.RecordBatchReader.from_batches(stored, renamed), schema=from_arrow_schema(stored))

@@ -1,0 +1,161 @@
+"""The same changes by Arrow and by Spark leave the same rows, ids, change feeds and counts."""
+
+import random
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster import Connection, DeltaTable, connect
+from tests.operations.writing.engines.large_changes import every_change_is_large
+
+_COLUMNS = (
+    "id BIGINT, i INT, f FLOAT, d DOUBLE, c DECIMAL(12, 2), s STRING, h CHAR(4), b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, y DATE, "
+    "o BOOLEAN, st STRUCT<a: INT, b: STRUCT<c: STRING>>, l ARRAY<STRUCT<a: INT>>, m MAP<STRING, DATE>, p TIMESTAMP, q STRING"
+)
+_CONDITIONS = (
+    "i = {i}",
+    "i < {i} OR i IS NULL",
+    "NOT (i <= {i})",
+    "i IN (1, NULL, {i})",
+    "i <=> NULL",
+    "f >= 1.5D",
+    "d = 'NaN'",
+    "d > {i}",
+    "d = 0",
+    "c BETWEEN 0.5 AND {i}",
+    "s LIKE 'a%' AND i > 1",
+    "s <> 'ab'",
+    "s IS NOT NULL AND NOT (s = 'b' OR i = {i})",
+    "h = 'a'",
+    "h IN ('a', 'bb  ')",
+    "t < TIMESTAMP '2024-03-10 06:30:00Z'",
+    "n >= TIMESTAMP_NTZ '2024-03-10 02:30:00'",
+    "y = DATE '1500-03-01' OR y > DATE '2024-01-01'",
+    "o",
+    "o = false",
+    "st.a = {i}",
+    "st.b.c = 'x' AND i < 4",
+    "l IS NULL",
+    "q = 'u'",
+    "q = 'u' AND i = {i}",
+    "p = TIMESTAMP '2024-07-01 00:00:00' AND i <> {i}",
+    "p IS NULL OR i = {i}",
+    "i % 3 = 1",
+    "upper(s) = 'AB' AND i = {i}",
+    "true",
+)
+_ASSIGNMENTS: tuple[dict[str, str], ...] = (
+    {"d": "d * 2.5 - i", "c": "12.50", "s": "coalesce(s, 'none')"},
+    {"d": "i / 4", "t": "TIMESTAMP '2024-07-01 12:00:00Z'", "b": "NULL", "o": "i > 2"},
+    {"p": "TIMESTAMP '2024-07-03 00:00:00Z'", "h": "'a'", "y": "CAST(n AS DATE)"},
+    {"i": "CASE WHEN o THEN length(s) ELSE year(y) END", "id": "id + 1000", "q": "''"},
+    {"i": "i + 1"},
+    {"s": "concat(s, '!')", "st.a": "i * 10"},
+    {"h": "'zz'", "t": "t + INTERVAL 1 DAY", "m": "map('k', y)"},
+    {"q": "'w'", "i": "NULL"},
+    {"l": "array(named_struct('a', i))", "y": "date_add(y, 1)", "c": "c + 1"},
+)
+
+
+def _rows(chance: random.Random, first: int, count: int) -> list[tuple[Any, ...]]:
+    def maybe(value: Any) -> Any:
+        return None if chance.random() < 0.15 else value
+
+    def row(number: int) -> tuple[Any, ...]:
+        moment = datetime(2024, 3, 10, chance.randrange(4), chance.choice([0, 30]))
+        return (
+            number,
+            maybe(chance.randrange(6)),
+            maybe(chance.choice([1.5, -0.0, float("nan")])),
+            maybe(chance.choice([0.0, -0.0, 2.5, float("nan"), float("-inf")])),
+            maybe(Decimal(chance.randrange(400)) / 100),
+            maybe(chance.choice(["a", "ab", "b", ""])),
+            maybe(chance.choice(["a", "bb", "cccc"])),
+            maybe(chance.choice([b"", b"\x00\xff"])),
+            maybe(moment.replace(hour=moment.hour + 4, tzinfo=UTC)),
+            maybe(moment),
+            maybe(chance.choice([date(1500, 3, 1), date(2024, 2, 29), date(1, 1, 1)])),
+            maybe(chance.random() < 0.5),
+            maybe((maybe(chance.randrange(6)), maybe((chance.choice(["x", "y"]),)))),
+            maybe([(number,), (None,)]),
+            maybe({"k": date(2024, 1, 1)}),
+            maybe(datetime(2024, 7, chance.choice([1, 2]), tzinfo=UTC)),
+            maybe(chance.choice(["u", "v"])),
+        )
+
+    return [row(first + place) for place in range(count)]
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Connection:
+    home = tmp_path_factory.mktemp("both_engines")
+    return connect(f"sqlite:///{home}/catalog.db", warehouse=home.as_uri(), spark=spark)
+
+
+def _state(table: DeltaTable, *, has_ids: bool, has_feed: bool) -> tuple[Any, ...]:
+    frame = table.to_df()
+    columns = [*frame.columns, *(["_row_id", "_row_commit_version"] if has_ids else [])]
+    text = [f"to_json(named_struct('{name}', {name}))" for name in columns]
+    rows = sorted(map(tuple, table.to_df(columns=columns).selectExpr(*text).collect()))
+    feed = []
+    if has_feed:
+        changes = table.changes(starting_version=1).to_df()
+        text = [f"to_json(named_struct('{name}', {name}))" for name in changes.columns if name != "_commit_timestamp"]
+        feed = sorted(map(tuple, changes.selectExpr(*text).collect()))
+    return rows, feed
+
+
+@pytest.mark.requirements("DML-2", "DV-21", "CDF-2", "ROWTRK-13", "COLMAP-8")
+@pytest.mark.parametrize(
+    ("seed", "num_acts"),
+    [(1, 4), (2, 4), *(pytest.param(seed, 8, marks=pytest.mark.exhaustive) for seed in range(1, 41))],
+)
+def test_arrow_and_spark_change_the_same_rows(
+    spark: SparkSession, lake: Connection, monkeypatch: pytest.MonkeyPatch, seed: int, num_acts: int
+) -> None:
+    """Rows, ids, change feed and counts are equal."""
+    chance = random.Random(seed)
+    properties = {
+        "delta.enableDeletionVectors": chance.choice(["true", "false"]),
+        "delta.enableChangeDataFeed": chance.choice(["true", "false"]),
+        "delta.enableRowTracking": chance.choice(["true", "false"]),
+        "delta.columnMapping.mode": chance.choice(["none", "name", "id"]),
+    }
+    partitions = chance.choice(["", "PARTITIONED BY (q)", "PARTITIONED BY (p, q)"])
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    names = [f"main.small.{way}{seed}_{num_acts}" for way in ("arrow", "spark")]
+    tables = []
+    for name in names:
+        lake.sql(f"CREATE TABLE {name} ({_COLUMNS}) {partitions} TBLPROPERTIES ({listed})")
+        tables.append(lake.table(name))
+    spark.conf.set("spark.sql.session.timeZone", chance.choice(["UTC", "America/New_York"]))
+    try:
+        for number in range(3):
+            rows = _rows(chance, number * 20, 20)
+            for table in tables:
+                table.append(spark.createDataFrame(rows, _COLUMNS.replace("CHAR(4)", "STRING")).coalesce(1))
+        acts: list[str] = []
+        for _ in range(num_acts):
+            where = chance.choice(_CONDITIONS).format(i=chance.randrange(6))
+            assignments = chance.choice([None, *_ASSIGNMENTS])
+            results = []
+            for table, by_spark in zip(tables, (False, True), strict=True):
+                engine = "spark" if by_spark else None
+                with every_change_is_large(monkeypatch) if by_spark else monkeypatch.context():
+                    if assignments is None:
+                        result = table.delete(where, engine=engine)
+                    else:
+                        result = table.update(assignments, where, engine=engine)
+                # How many rows are copied depends on the files, which Spark may divide in another way.
+                counts = [result.metrics.get(f"num{kind}Rows") for kind in ("Updated", "Deleted")]
+                results.append((result.version, counts))
+            acts.append(f"{assignments or 'DELETE'} WHERE {where}")
+            assert results[0] == results[1], (seed, acts)
+        has_ids, has_feed = (properties[f"delta.enable{name}"] == "true" for name in ("RowTracking", "ChangeDataFeed"))
+        states = [_state(table, has_ids=has_ids, has_feed=has_feed) for table in tables]
+        assert states[0] == states[1], (seed, acts)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
