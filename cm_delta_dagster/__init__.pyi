@@ -93,7 +93,7 @@ from cm_delta_dagster.errors import WriteRefusedError as WriteRefusedError
 from cm_delta_dagster.operations.doctor.findings import Depth as Depth
 from cm_delta_dagster.operations.doctor.repair_plan import DoctorReport as DoctorReport
 from cm_delta_dagster.operations.events.event_reader import EventReader as EventReader
-from cm_delta_dagster.operations.maintenance.optimize import OptimizeResult as OptimizeResult
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeResult as OptimizeResult
 from cm_delta_dagster.operations.maintenance.vacuum import VacuumResult as VacuumResult
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection as DuckDBConnection
 from cm_delta_dagster.operations.recovery.plan import KeptHistory as KeptHistory

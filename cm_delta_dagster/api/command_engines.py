@@ -8,7 +8,8 @@ from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.maintenance.authorization import require_permission
-from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan, OptimizeResult
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import is_connect, running_session
 
@@ -34,7 +35,7 @@ def optimized(
     table = client.table(name)
     if not table.maintenance_decision(MaintenanceKind.DATA_REORGANIZATION).allowed:
         require_permission(table, MaintenanceKind.DATA_REORGANIZATION)  # Raises; the audit has the refusal.
-    return optimize(table, spark=_connection(client).spark, where=where, z_order_by=z_order_by, full=full)
+    return optimize(table, spark=lambda: _connection(client).spark, where=where, z_order_by=z_order_by, full=full)
 
 
 def _connection(client: DeltaClient) -> Connection:

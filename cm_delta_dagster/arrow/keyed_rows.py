@@ -86,10 +86,10 @@ class KeyedRows:
             keys: the key columns of the other rows, with the types of those of these rows.
         """
         codes, order = self._order
-        found = np.zeros(len(keys[0]), np.int64)
+        codes_of_keys = np.zeros(len(keys[0]), np.int64)
         for column, values in zip(self._columns, keys, strict=True):
-            found = column.codes(found, values)
-        places = _places(codes, found)
+            codes_of_keys = column.codes(codes_of_keys, values)
+        places = _places(codes, codes_of_keys)
         return np.where(places < 0, NO_ROW, order[places] if len(order) else NO_ROW)
 
     def bounds(self, listed: Sequence[str], most: int) -> dict[str, Any]:

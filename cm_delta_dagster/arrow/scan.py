@@ -95,7 +95,7 @@ def scan_places(
 
     :func:`files_and_positions` has the parts of a place. Raises as :func:`scan_batches`.
     """
-    # Positions are the ids that rows would have if ids began anew in each file. No file has a column of these names.
+    # Positions are read as ids of rows that begin at a number of the file. No file has columns of these names.
     first = pa.array([number << _POSITION_BITS for number in range(files.num_rows)], pa.int64())
     numbered = _with_column(_with_column(files, "baseRowId", first), "defaultRowCommitVersion", first)
     hidden = RowIdColumns(row_id=f"{TRANSACTION_COLUMN}-row", row_commit_version=f"{TRANSACTION_COLUMN}-version")

@@ -20,6 +20,7 @@ MANY_PARAMETERS: Mapping[str, str] = {
     "api.connection.connection.Connection.create_table_as": _KEYWORDS,
     "api.connection.maintenance.ConnectionMaintenance.set_policy": _KEYWORDS,
     "api.table.row_writes.RowWrites.overwrite": _KEYWORDS,
+    "api.table.row_writes.RowWrites.upsert": _KEYWORDS,
     "api.table.table_reads.TableReads.stream": _KEYWORDS,
     "orchestration.sensor.sensors.ratified_commit_sensor": "public: a factory with the keyword arguments of dagster.sensor",
 }

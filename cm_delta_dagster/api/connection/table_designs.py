@@ -9,15 +9,13 @@ from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.column_definitions import columns_of_text
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
+from cm_delta_dagster.operations.tables.expression_types import check_expressions
 from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
-from cm_delta_dagster.protocol.features.default_columns import has_defaults
-from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from cm_delta_dagster.spark.library import SparkStructType, T, is_data_type
-from cm_delta_dagster.spark.rules.constraints import check_expression_types
 
 AnySchema: TypeAlias = str | StructType | SparkStructType | pa.Schema | Sequence[Column]
 """Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""
@@ -32,10 +30,9 @@ def empty_design(
     cluster_by: str | Sequence[str],
     location: str | None = None,
 ) -> TableDesign:
-    """The design of a table that is created without rows; Spark analyses the expressions of its schema if it has some."""
+    """The design of a table that is created without rows."""
     parsed = _schema(schema)
-    if has_defaults(parsed) or generated_columns(parsed):
-        check_expression_types(session.spark, parsed)
+    check_expressions(parsed, lambda: session.spark)
     return TableDesign(
         schema=parsed,
         partition_columns=_column_names(partition_by),

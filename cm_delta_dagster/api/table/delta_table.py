@@ -12,7 +12,8 @@ from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitPropert
 from cm_delta_dagster.operations.arguments import duration_ms, one_of
 from cm_delta_dagster.operations.doctor import Depth, DoctorReport, doctor
 from cm_delta_dagster.operations.maintenance.apply_optimize import apply_optimize
-from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan, OptimizeResult
 from cm_delta_dagster.operations.maintenance.vacuum import (
     VacuumPlan,
     VacuumResult,
@@ -65,7 +66,9 @@ class DeltaTable(AbsentMethods, TableWrites):
             self.table, where=where, target_size=target_size, min_size=min_size, z_order_by=z_order_by, full=full
         )
         return plan.bound(
-            lambda bound: apply_optimize(self.table, bound, spark=self._connection.spark, context=commit_properties)
+            lambda bound: apply_optimize(
+                self.table, bound, spark=lambda: self._connection.spark, context=commit_properties
+            )
         )
 
     def optimize(
@@ -97,7 +100,7 @@ class DeltaTable(AbsentMethods, TableWrites):
         """
         return optimize(
             self.table,
-            spark=self._connection.spark,
+            spark=lambda: self._connection.spark,
             where=where,
             target_size=target_size,
             min_size=min_size,

@@ -27,7 +27,7 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
     plan_clean_staged_commits,
 )
 from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult, compact_log
-from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan, OptimizeResult
 from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
 from cm_delta_dagster.operations.maintenance.reorg import plan_reorg, reorg
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -76,7 +76,9 @@ class DeltaTableMaintenance(AbsentMethods):
             commit_properties: of the commit of ``apply``.
         """
         return plan_reorg(self._table, where=where).bound(
-            lambda plan: apply_optimize(self._table, plan, spark=self._connection.spark, context=commit_properties)
+            lambda plan: apply_optimize(
+                self._table, plan, spark=lambda: self._connection.spark, context=commit_properties
+            )
         )
 
     def reorg(
@@ -92,7 +94,7 @@ class DeltaTableMaintenance(AbsentMethods):
             MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
             MaintenanceInProgressError: another maintenance run holds the lease of the table.
         """
-        return reorg(self._table, spark=self._connection.spark, where=where, context=commit_properties)
+        return reorg(self._table, spark=lambda: self._connection.spark, where=where, context=commit_properties)
 
     def plan_clean_log(self) -> CleanLogPlan:
         """List the log files that :meth:`clean_log` would delete; deletes nothing."""

@@ -81,14 +81,14 @@ def _is_stored(computed: DataType, column: DataType) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedRows:
+class UpdatedRows:
     """Rows with new values of some columns, in which the generated columns without one are computed again."""
 
     columns: Sequence[StoredColumn]
     generated: GeneratedValues
 
     @classmethod
-    def of(cls, names: Collection[str], layout: TableLayout) -> "ChangedRows":
+    def of(cls, names: Collection[str], layout: TableLayout) -> "UpdatedRows":
         """For changes of the columns ``names`` of a table that is ``layout`` after the change."""
         rows = pa.schema([arrow_field(item) for item in layout.schema.fields])
         columns = stored_columns(rows, layout, WriteSpec(is_filled=True))
@@ -118,12 +118,12 @@ class AssignedValues:
     """The values of an UPDATE."""
 
     assigned: Sequence[AssignedValue]
-    rows: ChangedRows
+    rows: UpdatedRows
 
     @classmethod
     def of(cls, assigned: Sequence[AssignedValue], layout: TableLayout) -> "AssignedValues":
         """For a table that is ``layout`` after the change."""
-        return cls(assigned, ChangedRows.of({value.item.name for value in assigned}, layout))
+        return cls(assigned, UpdatedRows.of({value.item.name for value in assigned}, layout))
 
     def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows after the change.

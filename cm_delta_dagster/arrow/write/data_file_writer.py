@@ -286,7 +286,7 @@ class _Files:
         self._rows[partition] += rows.num_rows
         if file.num_bytes >= _GROUP_BYTES:
             self._encode(file)
-            if file.memory >= (self.layout.properties.target_file_size or _FILE_BYTES):
+            if file.memory >= (self.spec.file_bytes or self.layout.properties.target_file_size or _FILE_BYTES):
                 self._close(file)
         while self._memory() > _MEMORY_BYTES:
             if self._being_written:

@@ -8,13 +8,15 @@ from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitPropert
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError
 from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
-from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, apply_plan
+from cm_delta_dagster.operations.maintenance.optimize import apply_plan
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan, OptimizeResult
+from cm_delta_dagster.operations.writing.engine_choice import SessionSource
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.spark.library import SparkSession
 
 
 def apply_optimize(
-    table: Table, plan: OptimizePlan, *, spark: SparkSession, context: CommitProperties = NO_PROPERTIES
+    table: Table, plan: OptimizePlan, *, spark: SparkSession | SessionSource, context: CommitProperties = NO_PROPERTIES
 ) -> OptimizeResult:
     """Rewrite the files of ``plan``, which may be one of REORG. Files that were added since are left as they are.
 

@@ -12,10 +12,13 @@ from cm_delta_dagster.client.post_commit.compaction_hook import MAX_FILE_BYTES, 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, MaintenanceInProgressError
 from cm_delta_dagster.operations.maintenance.arrangement import arrangement_of, by_partition, files_to_arrange
+from cm_delta_dagster.operations.maintenance.arrow_rewrite import rewrite_needs_spark
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
-from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, apply_plan
+from cm_delta_dagster.operations.maintenance.optimize import apply_plan
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan, OptimizeResult
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
+from cm_delta_dagster.operations.writing.engine_choice import SessionSource
 from cm_delta_dagster.spark.library import SparkSession
 
 _log = logging.getLogger(__name__)
@@ -34,7 +37,7 @@ def plan_auto_compaction(table: Table) -> OptimizePlan:
     return OptimizePlan(snapshot=snapshot, bins=bins, target_size=MAX_FILE_BYTES, arrangement=arrangement, is_auto=True)
 
 
-def auto_compact(table: Table, *, spark: SparkSession) -> OptimizeResult:
+def auto_compact(table: Table, *, spark: SparkSession | SessionSource) -> OptimizeResult:
     """Rewrite the small files of the partitions with many of them, in one commit that changes no row.
 
     Raises:
@@ -49,19 +52,20 @@ def auto_compact(table: Table, *, spark: SparkSession) -> OptimizeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoCompaction:
-    """Compacts the tables of a client with a Spark session; what :meth:`DeltaClient.with_compaction` takes."""
+    """Compacts the tables of a client; what :meth:`DeltaClient.with_compaction` takes."""
 
     client: DeltaClient
     session: Callable[[], SparkSession | None]
 
     def __call__(self, identifier: TableIdentifier) -> None:
         """Compact one table, unless another run does, it changes meanwhile, or there is no session."""
-        session = self.session()
-        if session is None:  # Of writes without Spark.
-            _log.info("%s is not compacted after the write, because no Spark session runs", identifier)
+        table = self.client.table(identifier)
+        reason = rewrite_needs_spark(plan_auto_compaction(table))
+        if reason is not None and self.session() is None:
+            _log.info("%s is not compacted after the write, because %s and no Spark session runs", identifier, reason)
             return
         try:
-            auto_compact(self.client.table(identifier), spark=session)
+            auto_compact(table, spark=self.session)
         except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
             _log.info("%s is not compacted after the write: %s", identifier, error)
 
@@ -70,6 +74,6 @@ def compacting_client(client: DeltaClient, session: Callable[[], SparkSession | 
     """The client, which compacts tables with ``delta.autoOptimize.autoCompact`` in the background after its writes.
 
     Args:
-        session: returns the Spark session that rewrites the files; None if there is none, so that they stay.
+        session: returns the Spark session for what Arrow cannot rewrite; None if there is none, so that such files stay.
     """
     return client.with_compaction(AutoCompaction(client=client, session=session))

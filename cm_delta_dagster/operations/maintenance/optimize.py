@@ -7,20 +7,14 @@ the same files, one succeeds.
 
 import json
 import logging
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import reduce
+from collections.abc import Sequence
+from dataclasses import replace
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     NOT_COMMITTED,
@@ -28,12 +22,15 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
 from cm_delta_dagster.operations.maintenance.arrangement import (
-    Arrangement,
-    arranged,
     arrangement_of,
     as_clustered,
     by_partition,
     files_to_arrange,
+)
+from cm_delta_dagster.operations.maintenance.arrow_rewrite import (
+    count_rows_by_arrow,
+    rewrite_by_arrow,
+    rewrite_needs_spark,
 )
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
@@ -41,31 +38,24 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeOutcome, OptimizePlan, OptimizeResult
 from cm_delta_dagster.operations.maintenance.packing import PACKED_TAG, pack
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import partition_predicate, stored_partitions
 from cm_delta_dagster.operations.maintenance.row_counts import rows_by_partition
-from cm_delta_dagster.operations.plans import Plan
+from cm_delta_dagster.operations.maintenance.spark_rewrite import count_rows_by_spark, rewrite_by_spark
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice, SessionSource, no_session
 from cm_delta_dagster.operations.writing.table_files import (
-    hidden_columns,
     kept_row_ids,
-    named_row_ids,
-    scan_files,
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile
-from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of, size_of
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, physical_path
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
-from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
+from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 from cm_delta_dagster.protocol.statistics.statistics import num_records
-from cm_delta_dagster.spark.library import DataFrame, SparkSession, pyspark
-from cm_delta_dagster.spark.read.layout import absolute_locations
-from cm_delta_dagster.spark.read.rewrite import count_frame_rows
-from cm_delta_dagster.spark.session.session import temporary_settings
-from cm_delta_dagster.spark.write.bins import together_by_bin
-from cm_delta_dagster.spark.write.write import write_files
+from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)
@@ -74,90 +64,6 @@ REMOVE_COLUMN_MAPPING = "REMOVE COLUMN MAPPING"
 
 TARGET_SIZE = 1 << 30
 """Default target size of a rewritten file, in bytes."""
-
-_LARGE_BIN = 32 << 20
-"""Size in bytes from which a bin gets its own scan, which avoids the shuffle that small bins need."""
-
-_LARGE_BINS_PER_JOB = 64
-_SMALL_BINS_PER_JOB = 500
-_BYTES_PER_TASK = 64 << 20
-_BINS_PER_TASK = 50
-_MIN_TASKS = 16
-
-# Since Spark 4.1 a union of single-partition children may become one partition, which would write all bins to one file.
-_ONE_TASK_PER_BIN = {"spark.sql.unionOutputPartitioning": "false"}
-
-
-class OptimizeOutcome(StrEnum):
-    """Whether OPTIMIZE rewrote files."""
-
-    COMMITTED = "committed"
-    NOTHING_TO_DO = "nothing_to_do"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OptimizePlan(Plan["OptimizeResult"]):
-    """Which files OPTIMIZE would rewrite.
-
-    Attributes:
-        bins: for each new file, the files that it replaces, as rows of ``file_columns.ADD_SCHEMA``; all in one partition. With
-            an ``arrangement``, the files of one partition that are rewritten together.
-        target_size: maximum size in bytes of a bin of several files, or target size of the files of an arrangement.
-        where: the partition predicate as SQL, or None.
-        operation: name of the operation in the history of the table.
-        arrangement: columns by which rows are ordered; None for bin packing.
-        is_full: whether clustered files are clustered again.
-        is_auto: whether a write started it.
-        definition: the protocol and the metadata after the commit, by which the new files are written; None if they stay.
-    """
-
-    snapshot: Snapshot
-    bins: tuple[pa.Table, ...]
-    target_size: int
-    where: str | None = None
-    operation: str = "OPTIMIZE"
-    arrangement: Arrangement | None = None
-    is_full: bool = False
-    is_auto: bool = False
-    definition: TableDefinition | None = None
-
-    def __repr__(self) -> str:
-        return (
-            f"OptimizePlan(table={str(self.snapshot.identifier)!r}, version={self.snapshot.version}, num_files={self.num_files}, "
-            f"num_bytes={self.num_bytes}, num_bins={self.num_bins})"
-        )
-
-    @property
-    def files(self) -> pa.Table:
-        """The files that are rewritten."""
-        return pa.concat_tables([self.snapshot.files.slice(0, 0), *self.bins])
-
-    @property
-    def num_bins(self) -> int:
-        return len(self.bins)
-
-    @property
-    def num_files(self) -> int:
-        return sum(files.num_rows for files in self.bins)
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(map(size_of, self.bins))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizeResult:
-    """The result of OPTIMIZE. ``version`` is the committed version; for NOTHING_TO_DO the version that was read."""
-
-    outcome: OptimizeOutcome
-    version: int
-    num_bins: int = 0
-    num_added_files: int = 0
-    num_removed_files: int = 0
-    added_bytes: int = 0
-    removed_bytes: int = 0
-    num_rows: int = 0
-    retries: int = 0
 
 
 def plan_optimize(
@@ -214,7 +120,7 @@ def plan_optimize(
 def optimize(
     table: Table,
     *,
-    spark: SparkSession,
+    spark: SparkSession | SessionSource = no_session,
     where: Predicate | str | None = None,
     target_size: int | None = None,
     min_size: int | None = None,
@@ -226,6 +132,10 @@ def optimize(
 
     The rows of a table with clustering columns are ordered along a Hilbert curve through the columns; those of ``z_order_by``
     along a Z-order.
+
+    Args:
+        spark: the session that orders rows, or rewrites more than 1 GiB of files, or a function that returns it. Arrow joins files
+            without one.
 
     Raises:
         MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION; nothing was done.
@@ -243,20 +153,31 @@ def optimize(
 
 
 def apply_plan(
-    table: Table, plan: OptimizePlan, *, spark: SparkSession, lease: MaintenanceLease, context: CommitProperties
+    table: Table,
+    plan: OptimizePlan,
+    *,
+    spark: SparkSession | SessionSource,
+    lease: MaintenanceLease,
+    context: CommitProperties,
 ) -> OptimizeResult:
     """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
     if not plan.bins and plan.definition is None:
         return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
     check_writable(plan.snapshot.protocol, plan.snapshot.identifier)
+    choice = EngineChoice.of(spark)
+    reason = rewrite_needs_spark(plan) or choice.reason_for_spark(plan.files)
+    session = None if reason is None else choice.needed_session(reason, f"{plan.operation} needs")
     transaction = table.start_transaction(
         plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=context
     )
     lease.fence(transaction)
     written: list[WrittenFiles] = []
     try:
-        _rewrite(table, plan, spark, written)
-        rows = _check_content(table, plan, _adds(written, plan), spark)
+        if session is None:
+            rewrite_by_arrow(table, plan, written)
+        else:
+            rewrite_by_spark(table, plan, session, written)
+        rows = _check_content(table, plan, _adds(written, plan), session)
         lease.check()
     except BaseException:  # No commit was proposed, so no commit names the files.
         _discard(table, written)
@@ -288,78 +209,6 @@ def _parameters(plan: OptimizePlan) -> dict[str, str]:
     return parameters
 
 
-def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: list[WrittenFiles]) -> None:
-    """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
-    snapshot = plan.snapshot
-    hidden = hidden_columns(kept_row_ids(snapshot))
-    layout = replace(_layout_after(plan), clustering_columns=snapshot.clustering_columns)
-    spec = write_spec(layout, WriteSpec(checked=False, hidden_columns=hidden))
-    started, done = time.monotonic(), 0
-    with temporary_settings(spark, _ONE_TASK_PER_BIN):
-        for bins, rows in _jobs(table, plan, spark):
-            written.append(write_files(rows, store=table.store, layout=layout, spec=spec))
-            done += len(bins)
-            _log.info(
-                "OPTIMIZE of %s: %d of %d files written after %.1f seconds",
-                snapshot.identifier,
-                done,
-                plan.num_bins,
-                time.monotonic() - started,
-            )
-
-
-def _layout_after(plan: OptimizePlan) -> TableLayout:
-    layout, after = plan.snapshot.layout, plan.definition
-    if after is None:
-        return layout
-    return replace(layout, schema=after.schema, mapping=after.mapping, properties=after.properties)
-
-
-def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tuple[Sequence[pa.Table], DataFrame]]:
-    """Yield the bins and rows of each Spark job. Without an arrangement, all rows of a bin are in one task."""
-    if plan.arrangement is not None:
-        for files in plan.bins:
-            rows = _scan(table, plan.snapshot, files, spark)
-            yield (files,), arranged(rows, files, plan.arrangement, target_size=plan.target_size)
-        return
-    small = [files for files in plan.bins if size_of(files) < _LARGE_BIN]
-    large = [files for files in plan.bins if size_of(files) >= _LARGE_BIN]
-    for bins in _batches(small, size=_SMALL_BINS_PER_JOB):
-        yield bins, _shuffle(table, plan.snapshot, bins, spark)
-    for bins in _batches(large, size=_LARGE_BINS_PER_JOB):
-        frames = [_scan(table, plan.snapshot, files, spark).coalesce(1) for files in bins]
-        yield bins, reduce(pyspark.sql.DataFrame.unionAll, frames)
-
-
-def _batches(bins: Sequence[pa.Table], *, size: int) -> Iterator[Sequence[pa.Table]]:
-    return (bins[start : start + size] for start in range(0, len(bins), size))
-
-
-def _shuffle(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: SparkSession) -> DataFrame:
-    """Return the rows of all bins. Bins of the same partition are in different tasks."""
-    if len(bins) == 1:
-        return _scan(table, snapshot, bins[0], spark).coalesce(1)
-    files = pa.concat_tables(bins)
-    row_ids = kept_row_ids(snapshot)
-    rows = named_row_ids(
-        scan_files(table, snapshot, spark, files, snapshot.schema, row_ids=row_ids, with_files=True), row_ids
-    )
-    locations = [absolute_locations(table.location, members["path"]) for members in bins]
-    return together_by_bin(rows, locations, tasks=_num_tasks(bins, stored_partitions(snapshot), size_of(files)))
-
-
-def _num_tasks(bins: Sequence[pa.Table], partition_columns: Sequence[str], size: int) -> int:
-    """Return the number of tasks. Small bins share a task, because starting a task costs as much as writing a small file.
-
-    There are at least as many tasks as bins of one partition.
-    """
-    heads = pa.concat_tables([files.slice(0, 1) for files in bins])
-    values = [partition_column(heads, name).to_pylist() for name in partition_columns]
-    most_bins = max(Counter(zip(*values, strict=True)).values()) if values else len(bins)
-    tasks = max(most_bins, -(-size // _BYTES_PER_TASK), -(-len(bins) // _BINS_PER_TASK), _MIN_TASKS)
-    return min(len(bins), tasks)
-
-
 def _adds(written: Sequence[WrittenFiles], plan: OptimizePlan) -> tuple[AddFile, ...]:
     """Return the written files as add actions that change no data, marked as packed or clustered."""
     adds = tuple(replace(add, data_change=False) for files in written for add in files.adds)
@@ -373,22 +222,21 @@ def _discard(table: Table, written: Sequence[WrittenFiles]) -> None:
         discard_below(table.store, files.directory)
 
 
-def _scan(table: Table, snapshot: Snapshot, files: pa.Table, spark: SparkSession) -> DataFrame:
-    row_ids = kept_row_ids(snapshot)
-    return named_row_ids(scan_files(table, snapshot, spark, files, snapshot.schema, row_ids=row_ids), row_ids)
-
-
-def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], spark: SparkSession) -> int:
+def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], session: SparkSession | None) -> int:
     """Verify that each partition has as many rows as before. Return the total. Raises IllegalCommitError."""
     snapshot = plan.snapshot
     sources = plan.files
     counted = pc.is_valid(num_records(sources["stats"]))
     before = rows_by_partition(sources.filter(counted), snapshot.layout)
-    after = rows_by_partition(adds_to_table(added), _layout_after(plan))
+    after = rows_by_partition(adds_to_table(added), plan.layout)
     uncounted = sources.filter(pc.invert(counted))
     if uncounted.num_rows:
         # Files without a row count in their statistics: count their rows and compare only the totals.
-        before = {(): sum(before.values()) + count_frame_rows(_scan(table, snapshot, uncounted, spark))}
+        if session is None:
+            num_rows = count_rows_by_arrow(table, snapshot, uncounted)
+        else:
+            num_rows = count_rows_by_spark(table, snapshot, uncounted, session)
+        before = {(): sum(before.values()) + num_rows}
         after = {(): sum(after.values())}
     before = {partition: rows for partition, rows in before.items() if rows}
     after = {partition: rows for partition, rows in after.items() if rows}

@@ -30,6 +30,7 @@ from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, open_source
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.create_like import design_like
+from cm_delta_dagster.operations.tables.expression_types import check_expressions
 from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace, replace_table
 from cm_delta_dagster.operations.tables.replace_with_clone import clone_or_replace
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
@@ -38,7 +39,6 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.remedies import AdoptOrRegisterTable
 from cm_delta_dagster.spark.expressions.schema import schema_of
-from cm_delta_dagster.spark.rules.constraints import check_expression_types
 from cm_delta_dagster.spark.session.session import check_frame
 
 _CLONED = {
@@ -231,7 +231,7 @@ def _check(definition: _TableClauses) -> None:
 def _create(session: SqlSession, name: TableIdentifier, definition: _TableClauses, mode: CreationMode) -> Answer:
     schema = schema_of_columns(definition.columns)
     if has_defaults(schema) or generated_columns(schema):
-        check_expression_types(session.spark, schema)
+        check_expressions(schema, lambda: session.spark)
     create_or_replace(session.client, identifier=name, design=_design(definition, schema), mode=mode)
     return NOTHING
 

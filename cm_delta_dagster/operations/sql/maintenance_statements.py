@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizeResult
 from cm_delta_dagster.operations.maintenance.optimize import optimize as optimize_table
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeOutcome, OptimizeResult
 from cm_delta_dagster.operations.maintenance.reorg import reorg as reorg_table
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import partition_predicate
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum

@@ -17,12 +17,8 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
-from cm_delta_dagster.operations.maintenance.optimize import (
-    REMOVE_COLUMN_MAPPING,
-    TARGET_SIZE,
-    OptimizePlan,
-    apply_plan,
-)
+from cm_delta_dagster.operations.maintenance.optimize import REMOVE_COLUMN_MAPPING, TARGET_SIZE, apply_plan
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
 from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table, files_of

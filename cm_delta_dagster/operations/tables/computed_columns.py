@@ -13,6 +13,7 @@ from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
 from cm_delta_dagster.operations.tables.alterations import Alteration, ChangeColumn, ChangeColumns, ColumnDefault
 from cm_delta_dagster.operations.tables.constraints import altered
+from cm_delta_dagster.operations.tables.expression_types import check_expressions
 from cm_delta_dagster.protocol.features.default_columns import with_default
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
@@ -22,7 +23,6 @@ from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
 from cm_delta_dagster.remedies import EnableTableFeature
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.library import F, SparkSession
-from cm_delta_dagster.spark.rules.constraints import check_expression_types
 from cm_delta_dagster.spark.session.cancellation import collected_rows
 from cm_delta_dagster.spark.session.errors import spark_errors
 
@@ -81,7 +81,7 @@ def _check_default(snapshot: Snapshot, change: ChangeColumn, text: str, spark: S
             "was changed."
         )
     _check_feature(snapshot, item.name)
-    check_expression_types(spark, StructType((item,)))
+    check_expressions(StructType((item,)), lambda: spark)
 
 
 def _check_feature(snapshot: Snapshot, column: str) -> None:

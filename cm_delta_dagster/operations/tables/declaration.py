@@ -24,6 +24,7 @@ from cm_delta_dagster.operations.tables.alter import (
 from cm_delta_dagster.operations.tables.alterations import SetProperties
 from cm_delta_dagster.operations.tables.clustering import check_statistics
 from cm_delta_dagster.operations.tables.constraints import check_rows
+from cm_delta_dagster.operations.tables.expression_types import check_expressions
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
@@ -50,7 +51,7 @@ from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
 from cm_delta_dagster.spark.library import SparkSession
-from cm_delta_dagster.spark.rules.constraints import check_boolean, check_expression_types, expression_type
+from cm_delta_dagster.spark.rules.constraints import check_boolean, expression_type
 
 OPERATION = "ALTER TABLE"
 _MAX_CONFLICTS = 10
@@ -149,7 +150,7 @@ def declared_schema(
     for name, default in declaration.defaults.items():
         declared = with_default(declared, name, default)
     if has_defaults(declared) or declaration.generated:
-        check_expression_types(spark(), declared)
+        check_expressions(declared, spark)
     for name, condition in declaration.constraints.items():
         if condition is not None:
             check_boolean(spark(), declared, Constraint(name=name.lower(), expression=checked_text(condition)))
@@ -358,7 +359,7 @@ def _check(table: Table, snapshot: Snapshot, plan: _DeclaredChange, spark: Calla
                     f"Column {item.name!r} of {snapshot.identifier} is generated or an identity column and cannot have a default. "
                     "Nothing was changed."
                 )
-            check_expression_types(spark(), StructType((item,)))
+            check_expressions(StructType((item,)), spark)
 
 
 def _parameters(plan: _DeclaredChange, declaration: TableDeclaration) -> dict[str, str]:

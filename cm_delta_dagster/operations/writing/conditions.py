@@ -121,7 +121,8 @@ def change_condition(
     if predicate is not None and (running is None or compares_as_spark(running, snapshot.schema, predicate)):
         return predicate, None
     text = f" {where}" if isinstance(where, str) else ""
-    session = choice.needed_session(f"only Spark evaluates the condition{text}", "This change needs")
+    reason = "it was chosen" if choice.engine is WriteEngine.SPARK else f"only Spark evaluates the condition{text}"
+    session = choice.needed_session(reason, "This change needs")
     return write_condition(where, snapshot, session=session, now_ms=now_ms), session
 
 

@@ -24,6 +24,7 @@ from cm_delta_dagster.operations.writing.write_result import WriteResult, earlie
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
+    WriteTransaction,
     check_not_append_only,
     json_text,
     start_write,
@@ -95,13 +96,7 @@ def update(
         start_write(table, snapshot, shape=shape, operation="UPDATE", parameters=parameters, options=options) as write,
     ):
         write.transaction.read(predicate)
-        changes: ChangeEngine
-        if session is not None and query is not None:
-            changes = SparkChanges(transaction=write, session=session, query=query, where=predicate)
-        else:
-            assert isinstance(values, AssignedValues), "there is a reason for Spark otherwise"
-            row_ids = kept_row_ids(snapshot)
-            changes = ArrowChanges(transaction=write, where=predicate, values=values, row_ids=row_ids)
+        changes = _engine(write, session, predicate, values if query is None else query)
         counts = RowChangeRun(write=write, engine=changes, candidates=candidates).run()
         metrics = {
             **file_metrics(write, counts),
@@ -109,6 +104,19 @@ def update(
             "numCopiedRows": counts.num_copied_rows,
         }
         return write.commit(counts.removed_files, metrics)
+
+
+def _engine(
+    write: WriteTransaction,
+    session: SparkSession | None,
+    predicate: Predicate,
+    values: RowChangeQuery | AssignedValues | str,
+) -> ChangeEngine:
+    if session is not None and isinstance(values, RowChangeQuery):
+        return SparkChanges(transaction=write, session=session, query=values, where=predicate)
+    assert isinstance(values, AssignedValues), "there is a reason for Spark otherwise"
+    row_ids = kept_row_ids(write.transaction.snapshot)
+    return ArrowChanges(transaction=write, where=predicate, values=values, row_ids=row_ids)
 
 
 def _query(

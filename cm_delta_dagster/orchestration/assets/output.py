@@ -274,7 +274,7 @@ def _dispatch(
         case WriteMode.MERGE:
             return merge(
                 table,
-                frame=rows.spark(_MERGED),
+                frame=rows,
                 keys=tuple(contract.on),
                 mode=contract.merge_mode,
                 where=where,

@@ -145,7 +145,7 @@ def _run(
         case MaintenanceTask.COMPACT:
             compacted = optimize(
                 table,
-                spark=spark(),
+                spark=spark,
                 target_size=policy.target_file_bytes,
                 min_size=policy.small_file_bytes,
                 context=context,

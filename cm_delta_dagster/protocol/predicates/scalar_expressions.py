@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from decimal import Decimal
 from functools import partial, reduce
-from itertools import pairwise
 from typing import Any, TypeAlias
 
-from sqlglot import TokenType, exp
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.comparison_chains import has_chain
 from cm_delta_dagster.protocol.predicates.scalars import (
     ColumnValue,
     LiteralValue,
@@ -28,7 +28,7 @@ from cm_delta_dagster.protocol.predicates.scalars import (
     can_fail,
 )
 from cm_delta_dagster.protocol.predicates.sql_checks import why_not_closed
-from cm_delta_dagster.protocol.predicates.sql_lexer import Token, tokens_of
+from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
 from cm_delta_dagster.protocol.predicates.sql_strings import with_joined_strings
 from cm_delta_dagster.protocol.schema.char_types import COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.types import (
@@ -84,16 +84,6 @@ _COMPARISONS = {
     exp.GTE: ScalarOperation.GE,
     exp.NullSafeEQ: ScalarOperation.NULL_SAFE_EQ,
 }
-_OPERATORS = frozenset(
-    (
-        *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE, TokenType.NULLSAFE_EQ),
-        *(TokenType.IN, TokenType.BETWEEN, TokenType.IS, TokenType.LIKE, TokenType.ILIKE, TokenType.RLIKE),
-    )
-)
-"""Operators that Spark and the parser do not bind alike if one is an operand of another without brackets."""
-_OPENING = (TokenType.L_PAREN, TokenType.CASE)
-_CLOSING = (TokenType.R_PAREN, TokenType.END)
-_SEPARATORS = (TokenType.OR, TokenType.COMMA, TokenType.WHEN, TokenType.THEN, TokenType.ELSE)
 _CAST_TYPES = {
     exp.DataType.Type.TINYINT: BYTE,
     exp.DataType.Type.SMALLINT: SHORT,
@@ -115,7 +105,7 @@ def scalar_expression(text: str, schema: StructType, *, zone: tzinfo | None = No
     try:
         tokens = tokens_of(text)
         joined = with_joined_strings(tokens, text)
-        if joined is None or why_not_closed(tokens, text) is not None or _has_chain(joined):
+        if joined is None or why_not_closed(tokens, text) is not None or has_chain(joined):
             return None
         nodes = Dialect.get_or_raise("spark").parser().parse_into(exp.Condition, joined, text)
         return _ScalarReader(schema, zone).scalar(nodes[0]) if len(nodes) == 1 else None
@@ -336,31 +326,6 @@ class _ScalarReader:
         if argument.type not in types or (argument.type == TIMESTAMP and self.zone is None):
             raise _NotCertainError
         return ScalarCall(operation, (argument,), result, self.zone if argument.type == TIMESTAMP else None)
-
-
-def _has_chain(tokens: Sequence[Token]) -> bool:
-    """Whether a comparison is an operand of another one without brackets, as in ``a = b < c`` and ``a = NOT b``."""
-    counts, open_betweens = [0], [0]
-    for before, token in pairwise([None, *tokens]):
-        kind = token.token_type
-        if kind in _OPENING:
-            counts.append(0)
-            open_betweens.append(0)
-        elif kind in _CLOSING and len(counts) > 1:
-            counts.pop()
-            open_betweens.pop()
-        elif kind is TokenType.AND and open_betweens[-1]:
-            open_betweens[-1] -= 1
-        elif kind is TokenType.AND or kind in _SEPARATORS:
-            counts[-1] = 0
-        elif kind is TokenType.NOT and before is not None and before.token_type in _OPERATORS - {TokenType.IS}:
-            return True
-        elif kind in _OPERATORS:
-            counts[-1] += 1
-            open_betweens[-1] += kind is TokenType.BETWEEN
-            if counts[-1] > 1:
-                return True
-    return False
 
 
 def _without_date(node: _Node) -> _Node:

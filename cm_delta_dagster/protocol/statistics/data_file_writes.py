@@ -55,6 +55,7 @@ class WriteSpec:
         is_filled: the rows have every column of the table, also those that the table computes. They may be rows of the table.
         checked: False for rows that only move to another file: no value changes, and no rule is checked.
         hidden_columns: columns that are not in the schema; files store them under their own names, without statistics.
+        file_bytes: size of a file by Arrow; None for that of the table, or 128 MiB. A partition of a write by Spark is a file.
         root: directory of the files below the table, ending in ``/``; empty for the table itself.
         numbered: identity columns for which the rows have generated values.
     """
@@ -66,6 +67,7 @@ class WriteSpec:
     is_filled: bool = False
     checked: bool = True
     hidden_columns: tuple[StructField, ...] = ()
+    file_bytes: int | None = None
     root: str = ""
     numbered: frozenset[str] = frozenset()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
@@ -126,8 +126,11 @@ def check_boolean(session: SparkSession, schema: StructType, constraint: Constra
         )
 
 
-def check_expression_types(session: SparkSession, schema: StructType) -> None:
-    """Have Spark analyse the defaults and generation expressions of a schema.
+def check_expression_types(session: SparkSession, schema: StructType, *, only: Collection[str]) -> None:
+    """Have Spark analyse the defaults and generation expressions of some columns of a schema.
+
+    Args:
+        only: names of these columns.
 
     Raises:
         InvalidArgumentError: Spark does not accept an expression, the type of a generation expression is not that of its column,
@@ -136,6 +139,8 @@ def check_expression_types(session: SparkSession, schema: StructType) -> None:
     """
     for item in schema.fields:
         name = item.name
+        if name not in only:
+            continue
         if (text := generation_expression(item)) is not None:
             data_type = _type_of(session, schema, text, f"the generated column {name!r} ({text})")
             if not same_shape(_delta_type(data_type), item.type):

@@ -16,7 +16,8 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.maintenance.arrangement import COLUMNS_TAG, RUN_TAG, Arrangement, files_to_arrange
-from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizeResult, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeOutcome, OptimizeResult
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.operations.writing.delete import delete

@@ -16,7 +16,8 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CommitConflictError, IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.operations.maintenance import optimize as optimize_module
-from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeOutcome
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read

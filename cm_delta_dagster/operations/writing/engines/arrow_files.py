@@ -93,11 +93,11 @@ class ArrowFiles:
             checked: whether they are compared with the rules of the table; False for rows that only move.
         """
         spec = WriteSpec(is_filled=True, checked=checked, hidden_columns=hidden_columns(self.row_ids))
-        return self.transaction.add_rows(_stream(batches, self.layout, self.row_ids), spec=spec).num_rows
+        return self.transaction.add_rows(stored_rows(batches, self.layout, self.row_ids), spec=spec).num_rows
 
     def record(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Write rows of :func:`of_kind`, without ids, to change files. Returns their number."""
-        return self.transaction.add_changes(_stream(batches, self.layout, None, records=True))
+        return self.transaction.add_changes(stored_rows(batches, self.layout, None, records=True))
 
 
 def inserted_rows(transaction: WriteTransaction, written: WrittenFiles) -> ArrowRows:
@@ -105,7 +105,7 @@ def inserted_rows(transaction: WriteTransaction, written: WrittenFiles) -> Arrow
     layout = layout_for_arrow(transaction.table, transaction.layout)
     request = ScanRequest(files=adds_to_table(written.adds))
     batches = scan_batches(store=transaction.table.store, layout=layout, request=request)
-    return _stream((of_kind(batch, ChangeType.INSERT) for batch in batches), layout, None, records=True)
+    return stored_rows((of_kind(batch, ChangeType.INSERT) for batch in batches), layout, None, records=True)
 
 
 def of_kind(batch: pa.RecordBatch, kind: ChangeType) -> pa.RecordBatch:
@@ -113,7 +113,7 @@ def of_kind(batch: pa.RecordBatch, kind: ChangeType) -> pa.RecordBatch:
     return batch.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind.value), batch.num_rows))
 
 
-def _stream(
+def stored_rows(
     batches: Iterable[pa.RecordBatch], layout: TableLayout, row_ids: RowIdColumns | None, *, records: bool = False
 ) -> ArrowRows:
     """Batches of ``arrow.scan`` under the names that files have; ``records``: with the column of change files."""

@@ -13,7 +13,7 @@ from cm_delta_dagster.arrow.keyed_rows import NO_ROW, KeyedRows
 from cm_delta_dagster.arrow.scan import PLACE, files_and_positions, scan_places
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
-from cm_delta_dagster.arrow.write.assigned_values import ChangedRows
+from cm_delta_dagster.arrow.write.assigned_values import UpdatedRows
 from cm_delta_dagster.operations.writing.engines.arrow_files import ArrowFiles, inserted_rows, of_kind
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, RecordedRows
 from cm_delta_dagster.operations.writing.table_files import hidden_columns
@@ -28,7 +28,7 @@ from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 
-_Rows = npt.NDArray[np.int64]
+_RowNumbers = npt.NDArray[np.int64]
 
 _SEARCHED_ROWS = 2**20
 """Rows of the table that are compared with the source at a time, at least."""
@@ -38,8 +38,8 @@ _SEARCHED_ROWS = 2**20
 class _Partners:
     """Positions of the rows of a file that have a partner, in order, and the rows of the source that are their partners."""
 
-    positions: _Rows
-    rows: _Rows
+    positions: _RowNumbers
+    rows: _RowNumbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,7 +129,7 @@ class ArrowMerge:
     def count_rows(self, files: pa.Table) -> int:
         return self.files.count(files)
 
-    def _search(self, candidates: pa.Table) -> tuple[_Rows, _Rows, _Rows]:
+    def _search(self, candidates: pa.Table) -> tuple[_RowNumbers, _RowNumbers, _RowNumbers]:
         """The places of rows with a partner, the rows of the source that are their partners, and the places of rows without one
         that are deleted.
         """
@@ -146,7 +146,7 @@ class ArrowMerge:
         places, rows, deleted = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return places, rows, deleted
 
-    def _looked_up(self, table: pa.Table) -> tuple[_Rows, _Rows, _Rows]:
+    def _looked_up(self, table: pa.Table) -> tuple[_RowNumbers, _RowNumbers, _RowNumbers]:
         places = table[PLACE].to_numpy()
         partners = self.source.find([table[name].combine_chunks() for name in self.source.names])
         has_partner = partners != NO_ROW
@@ -157,12 +157,12 @@ class ArrowMerge:
         """The updated rows of files, with the values of their partners."""
         rows, first = self._rows_of(plan, files), 0
         batches = self.files.changed(plan, files, [file.changes.all_updated for file in files])
-        changed = ChangedRows.of(self.updated, self.files.layout)
+        changed = UpdatedRows.of(self.updated, self.files.layout)
         for batch in batches:
             yield self._from_source(batch, rows[first : first + batch.num_rows], changed)
             first += batch.num_rows
 
-    def _from_source(self, batch: pa.RecordBatch, rows: _Rows, changed: ChangedRows) -> pa.RecordBatch:
+    def _from_source(self, batch: pa.RecordBatch, rows: _RowNumbers, changed: UpdatedRows) -> pa.RecordBatch:
         """Rows of the table with the values of ``rows`` of the source."""
         taken = self.source.rows.select(list(self.updated)).take(pa.array(rows))
         return changed.changed(batch, {name: taken[name].combine_chunks() for name in self.updated})
@@ -175,7 +175,7 @@ class ArrowMerge:
         """
         is_updated = np.concatenate([np.empty(0, np.bool_), *map(_marks, plan.changed)])
         rows = self._rows_of(plan, [file for file in plan.changed if file.changes.all_updated])
-        changed = ChangedRows.of(self.updated, self.files.layout)
+        changed = UpdatedRows.of(self.updated, self.files.layout)
         first = first_updated = 0
         for batch in batches:
             marks = is_updated[first : first + batch.num_rows]
@@ -187,7 +187,7 @@ class ArrowMerge:
             first_updated += before.num_rows
             yield of_kind(self._from_source(before, partners, changed), ChangeType.UPDATE_POSTIMAGE)
 
-    def _rows_of(self, plan: FilePlan, files: Sequence[ChangedFile]) -> _Rows:
+    def _rows_of(self, plan: FilePlan, files: Sequence[ChangedFile]) -> _RowNumbers:
         """The partners of the updated rows of files, in the order of files and positions."""
         keys = file_keys(self.files.layout.location, plan.files(files)["path"]).to_pylist()
         return np.concatenate([_NO_ROWS, *(self._partners[key].rows for key in keys)])
@@ -195,7 +195,7 @@ class ArrowMerge:
     def _new_rows(self, plan: FilePlan) -> pa.Table:
         return self._without(np.concatenate([_NO_ROWS, *(part.rows for part in self._partners.values())]))
 
-    def _without(self, rows: _Rows) -> pa.Table:
+    def _without(self, rows: _RowNumbers) -> pa.Table:
         """The rows of the source but ``rows``."""
         stays = np.ones(self.num_source_rows, np.bool_)
         stays[rows] = False
@@ -217,7 +217,7 @@ class ArrowMerge:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-_NO_ROWS: _Rows = np.empty(0, np.int64)
+_NO_ROWS: _RowNumbers = np.empty(0, np.int64)
 _NONE = _Partners(_NO_ROWS, _NO_ROWS)
 _NOTHING = (_NO_ROWS, _NO_ROWS, _NO_ROWS)
 
@@ -234,7 +234,7 @@ def _large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(taken)
 
 
-def _by_file(places: _Rows, rows: _Rows) -> dict[int, _Partners]:
+def _by_file(places: _RowNumbers, rows: _RowNumbers) -> dict[int, _Partners]:
     """Places of rows, and rows of the source, by the number of the file. The places are in order."""
     files, positions = files_and_positions(places)
     numbers, starts = np.unique(files, return_index=True)
@@ -245,7 +245,7 @@ def _by_file(places: _Rows, rows: _Rows) -> dict[int, _Partners]:
     }
 
 
-def _bitmap(positions: _Rows) -> BitMap64:
+def _bitmap(positions: _RowNumbers) -> BitMap64:
     return BitMap64(positions.astype(np.uint64))
 
 

@@ -15,6 +15,7 @@ _COLUMNS = (
     "id BIGINT, i INT, f FLOAT, d DOUBLE, c DECIMAL(12, 2), s STRING, h CHAR(4), b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, y DATE, "
     "o BOOLEAN, st STRUCT<a: INT, b: STRUCT<c: STRING>>, l ARRAY<STRUCT<a: INT>>, m MAP<STRING, DATE>, p TIMESTAMP, q STRING"
 )
+_STORED = _COLUMNS.replace("CHAR(4)", "STRING")
 _CONDITIONS = (
     "i = {i}",
     "i < {i} OR i IS NULL",
@@ -108,6 +109,35 @@ def _state(table: DeltaTable, *, has_ids: bool, has_feed: bool) -> tuple[Any, ..
     return rows, feed
 
 
+def _two_tables(
+    spark: SparkSession, lake: Connection, chance: random.Random, name: str
+) -> tuple[list[DeltaTable], dict[str, str]]:
+    """Two tables of the same random kind with the same rows, and their properties."""
+    properties = {
+        "delta.enableDeletionVectors": chance.choice(["true", "false"]),
+        "delta.enableChangeDataFeed": chance.choice(["true", "false"]),
+        "delta.enableRowTracking": chance.choice(["true", "false"]),
+        "delta.columnMapping.mode": chance.choice(["none", "name", "id"]),
+    }
+    partitions = chance.choice(["", "PARTITIONED BY (q)", "PARTITIONED BY (p, q)"])
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    tables = []
+    for way in ("arrow", "spark"):
+        lake.sql(f"CREATE TABLE main.small.{way}_{name} ({_COLUMNS}) {partitions} TBLPROPERTIES ({listed})")
+        tables.append(lake.table(f"main.small.{way}_{name}"))
+    for number in range(3):
+        rows = _rows(chance, number * 20, 20)
+        for table in tables:
+            table.append(spark.createDataFrame(rows, _STORED).coalesce(1))
+    return tables, properties
+
+
+def _check_same(tables: list[DeltaTable], properties: dict[str, str], acts: object) -> None:
+    has_ids, has_feed = (properties[f"delta.enable{name}"] == "true" for name in ("RowTracking", "ChangeDataFeed"))
+    states = [_state(table, has_ids=has_ids, has_feed=has_feed) for table in tables]
+    assert states[0] == states[1], acts
+
+
 @pytest.mark.requirements("DML-2", "DV-21", "CDF-2", "ROWTRK-13", "COLMAP-8")
 @pytest.mark.parametrize(
     ("seed", "num_acts"),
@@ -118,25 +148,9 @@ def test_arrow_and_spark_change_the_same_rows(
 ) -> None:
     """Rows, ids, change feed and counts are equal."""
     chance = random.Random(seed)
-    properties = {
-        "delta.enableDeletionVectors": chance.choice(["true", "false"]),
-        "delta.enableChangeDataFeed": chance.choice(["true", "false"]),
-        "delta.enableRowTracking": chance.choice(["true", "false"]),
-        "delta.columnMapping.mode": chance.choice(["none", "name", "id"]),
-    }
-    partitions = chance.choice(["", "PARTITIONED BY (q)", "PARTITIONED BY (p, q)"])
-    listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-    names = [f"main.small.{way}{seed}_{num_acts}" for way in ("arrow", "spark")]
-    tables = []
-    for name in names:
-        lake.sql(f"CREATE TABLE {name} ({_COLUMNS}) {partitions} TBLPROPERTIES ({listed})")
-        tables.append(lake.table(name))
+    tables, properties = _two_tables(spark, lake, chance, f"change{seed}_{num_acts}")
     spark.conf.set("spark.sql.session.timeZone", chance.choice(["UTC", "America/New_York"]))
     try:
-        for number in range(3):
-            rows = _rows(chance, number * 20, 20)
-            for table in tables:
-                table.append(spark.createDataFrame(rows, _COLUMNS.replace("CHAR(4)", "STRING")).coalesce(1))
         acts: list[str] = []
         for _ in range(num_acts):
             where = chance.choice(_CONDITIONS).format(i=chance.randrange(6))
@@ -154,8 +168,52 @@ def test_arrow_and_spark_change_the_same_rows(
                 results.append((result.version, counts))
             acts.append(f"{assignments or 'DELETE'} WHERE {where}")
             assert results[0] == results[1], (seed, acts)
-        has_ids, has_feed = (properties[f"delta.enable{name}"] == "true" for name in ("RowTracking", "ChangeDataFeed"))
-        states = [_state(table, has_ids=has_ids, has_feed=has_feed) for table in tables]
-        assert states[0] == states[1], (seed, acts)
+        _check_same(tables, properties, (seed, acts))
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+_KEYS = (["id"], ["id", "q"], ["y", "id"], ["h", "id"], ["p", "id", "o"])
+_SOURCE_COLUMNS = (
+    None,
+    ["id", "i", "s", "q", "y", "h", "p", "o"],
+    ["id", "d", "st", "l", "m", "q", "y", "h", "p", "o"],
+)
+_SLICES = (None, "id < 40", "q = 'u'", "q = 'u' AND id < 70")
+
+
+@pytest.mark.requirements("DML-2", "DV-21", "CDF-2", "ROWTRK-13", "COLMAP-8")
+@pytest.mark.parametrize(
+    ("seed", "num_acts"),
+    [(1, 3), (4, 3), *(pytest.param(seed, 6, marks=pytest.mark.exhaustive) for seed in range(1, 41))],
+)
+def test_arrow_and_spark_merge_the_same_rows(spark: SparkSession, lake: Connection, seed: int, num_acts: int) -> None:
+    """By all modes, also with NULL in keys, and overwrites of keys and slices."""
+    chance = random.Random(seed)
+    tables, properties = _two_tables(spark, lake, chance, f"merge{seed}_{num_acts}")
+    acts: list[object] = []
+    for _ in range(num_acts):
+        mode = chance.choice(["upsert", "insert_only", "update_only", "delete_unmatched", "keys", "where"])
+        keys, where = chance.choice(_KEYS), chance.choice(_SLICES)
+        frame = spark.createDataFrame(_rows(chance, chance.choice([10, 50, 90]), 15), _STORED).coalesce(1)
+        columns = chance.choice(_SOURCE_COLUMNS)
+        frame = frame if columns is None else frame.select(columns)
+        frame = frame if where is None or mode == "keys" else frame.where(where)
+        frame = frame.where(" AND ".join(f"{key} IS NOT NULL" for key in keys)) if mode == "keys" else frame
+        source = frame.toArrow()
+        acts.append((mode, keys, where, columns, source.num_rows))
+        results = []
+        for table, rows in zip(tables, (source, frame), strict=True):
+            if mode == "keys":
+                result = table.overwrite(rows, keys=keys)
+            elif mode == "where":
+                result = table.append(rows) if where is None else table.overwrite(rows, where=where)
+            else:
+                result = table.upsert(rows, on=keys, mode=mode, where=where)
+            counts = {name: value for name, value in result.metrics.items() if "Rows" in name and "Copied" not in name}
+            counts.pop("numOutputRows", None)  # With the copied rows, which depend on the files.
+            results.append((result.version, result.outcome, counts))
+        assert results[0] == results[1], acts
+    _check_same(tables, properties, acts)
+    engines = {entry.commit_info.engine_info for entry in tables[0].history() if entry.commit_info is not None}
+    assert any(engine is not None and engine.endswith("(arrow)") for engine in engines)

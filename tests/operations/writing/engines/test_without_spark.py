@@ -1,0 +1,197 @@
+"""Changes of rows and compaction in a process without a Spark session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from cm_delta_dagster import Connection, DeltaTable, connect
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    CommitConflictError,
+    InvalidArgumentError,
+    InvalidDataError,
+    PartitionMismatchError,
+    SchemaMismatchError,
+)
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Connection]:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=lambda: None) as lake:  # type: ignore[arg-type,return-value]
+        yield lake
+
+
+def _table(lake: Connection, columns: str = "id BIGINT, name STRING, price DOUBLE", **more: Any) -> DeltaTable:
+    table = lake.create_table("main.s.t", columns, **more)
+    table.append(pa.table({"id": range(6), "name": [f"n{i}" for i in range(6)], "price": [float(i) for i in range(6)]}))
+    return table
+
+
+def _rows(table: DeltaTable) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_arrow().to_pylist())
+
+
+@pytest.mark.requirements("DML-1", "DML-2", "DV-21")
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_rows_are_deleted_updated_and_merged(lake: Connection, vectors: str) -> None:
+    table = _table(lake, properties={"delta.enableDeletionVectors": vectors})
+    assert table.delete("id = 0 OR name = 'n1'").metrics["numDeletedRows"] == "2"
+    updated = table.update({"price": "price * 1.5 + id / 2", "name": "concat(name, '!')"}, "id >= 4")
+    assert updated.metrics["numUpdatedRows"] == "2"
+    merged = table.upsert(pa.table({"id": [2, 9], "price": [20.5, 90.0]}), on="id")
+    assert [merged.metrics[f"numTargetRows{kind}"] for kind in ("Updated", "Inserted")] == ["1", "1"]
+    assert _rows(table) == [
+        (2, "n2", 20.5),
+        (3, "n3", 3.0),
+        (4, "n4!", 8.0),
+        (5, "n5!", 10.0),
+        (9, None, 90.0),
+    ]
+
+
+@pytest.mark.requirements("DML-2")
+def test_slices_and_keys_are_replaced(lake: Connection) -> None:
+    table = _table(lake)
+    table.overwrite(pa.table({"id": [1, 1], "name": ["a", "b"], "price": [0.5, 0.5]}), keys="id")
+    table.overwrite(pa.table({"id": [7], "name": ["c"], "price": [0.25]}), where="price < 1 OR price > 4")
+    assert _rows(table) == [(2, "n2", 2.0), (3, "n3", 3.0), (4, "n4", 4.0), (7, "c", 0.25)]
+    with pytest.raises(PartitionMismatchError, match="price"):
+        table.overwrite(pa.table({"id": [8], "name": ["d"], "price": [2.0]}), where="price < 1")
+    with pytest.raises(InvalidDataError, match="NULL in the key column 'id'"):
+        table.overwrite(pa.table({"id": pa.array([None], pa.int64()), "name": ["d"], "price": [2.0]}), keys="id")
+
+
+@pytest.mark.requirements("DML-2")
+def test_the_modes_of_a_merge(lake: Connection) -> None:
+    """Rows of the table outside of the slice stay as they are, although their keys match."""
+    table = _table(lake)
+    source = pa.table({"id": [1, 2, 8], "name": ["x", "y", "z"]})
+    table.upsert(source, on=["id"], mode="insert_only")
+    table.upsert(source.slice(1, 1), on=["id"], mode="update_only")
+    table.upsert(pa.table({"id": [4], "price": [40.0]}), on=["id"], mode="delete_unmatched", where="id > 2 AND id < 8")
+    assert _rows(table) == [(0, "n0", 0.0), (1, "n1", 1.0), (2, "y", 2.0), (4, "n4", 40.0), (8, "z", None)]
+    with pytest.raises(InvalidDataError, match="Several rows of the source have the key id = 1"):
+        table.upsert(pa.table({"id": [1, 1], "price": [1.0, 2.0]}), on="id")
+    with pytest.raises(PartitionMismatchError, match="id = 9"):
+        table.upsert(pa.table({"id": [9]}), on="id", where="id < 9")
+    keys = pa.array([None, 0], pa.int64())
+    assert table.upsert(pa.table({"id": keys, "price": [7.0, 5.0]}), on="id").metrics["numTargetRowsInserted"] == "1"
+
+
+@pytest.mark.requirements("DML-2")
+def test_columns_that_the_table_computes(lake: Connection) -> None:
+    table = lake.create_table(
+        "main.s.t",
+        "id BIGINT, name STRING DEFAULT 'new', price DOUBLE, doubled DOUBLE GENERATED ALWAYS AS (price * 2.0), "
+        "n BIGINT GENERATED ALWAYS AS IDENTITY",
+        properties={"delta.feature.allowColumnDefaults": "supported"},
+    )
+    table.append(pa.table({"id": [1, 2], "price": [1.0, 2.0]}))
+    table.update({"price": "10.25", "name": "'old'"}, "id = 1")
+    table.update({"name": "DEFAULT"}, "id = 1")
+    table.upsert(pa.table({"id": [2, 3], "price": [4.0, 6.0]}), on="id")
+    rows = [(row["id"], row["name"], row["price"], row["doubled"]) for row in table.to_arrow().to_pylist()]
+    assert sorted(rows) == [(1, "new", 10.25, 20.5), (2, "new", 4.0, 8.0), (3, "new", 6.0, 12.0)]
+    assert len({row["n"] for row in table.to_arrow().to_pylist()}) == 3
+    with pytest.raises(InvalidArgumentError, match="sets the identity column 'n'"):
+        table.update({"n": "5"})
+
+
+_REFUSED = (
+    (
+        "main.s.t.*needs Spark, because only Spark evaluates the value upper",
+        lambda table: table.update({"name": "upper(name)"}),
+    ),
+    ("only Spark evaluates the condition upper", lambda table: table.delete("upper(name) = 'N1'")),
+    ("is a field of a struct|has no column or alias 'x'", lambda table: table.update({"x.y": "1"})),
+    ("has no column 'missing'", lambda table: table.update({"missing": "1"})),
+    ("missing", lambda table: table.delete("missing = 1")),
+    ("Two values are assigned to 'id'", lambda table: table.update({"id": "1", "ID": "2"})),
+    ("The value of 'id' is 5 of type int", lambda table: table.update({"id": 5})),
+    ("needs a condition", lambda table: table.delete(None)),
+    ("only Spark evaluates the value 9223372036854775808", lambda table: table.update({"id": "9223372036854775808"})),
+    ("Arrow was chosen", lambda table: table.delete("upper(name) = 'N1'", engine="arrow")),
+    ("it was chosen, and no Spark session runs", lambda table: table.delete("id = 1", engine="spark")),
+    ("is not in the table", lambda table: table.upsert(pa.table({"k": [1]}), on="k")),
+    ("only Spark compares the key column 'price'", lambda table: table.upsert(pa.table({"price": [1.0]}), on="price")),
+)
+
+
+@pytest.mark.parametrize(("message", "act"), _REFUSED)
+def test_what_needs_spark_or_is_wrong_is_refused(lake: Connection, message: str, act: Any) -> None:
+    table = _table(lake)
+    with pytest.raises(InvalidArgumentError, match=message):
+        act(table)
+    assert (table.version(), len(_rows(table))) == (1, 6)
+
+
+@pytest.mark.requirements("DML-2")
+def test_a_failing_row_leaves_the_table_as_it_was(lake: Connection, tmp_path: Path) -> None:
+    table = _table(lake, "id BIGINT NOT NULL, name STRING, price DOUBLE")
+    files = sorted(path.name for path in (tmp_path / "warehouse").rglob("*.parquet"))
+    acts: tuple[Any, ...] = (
+        lambda: table.update({"id": "id + 9223372036854775807"}, "id > 2"),
+        lambda: table.update({"price": "price / (id - 3)"}),
+        lambda: table.update({"id": "NULL"}, "id = 2"),
+        lambda: table.upsert(pa.table({"id": pa.array([None], pa.int64()), "price": [1.0]}), on="id"),
+    )
+    for act in acts:
+        with pytest.raises(InvalidDataError, match=r"[Nn]othing was committed"):
+            act()
+    with pytest.raises(SchemaMismatchError):
+        table.upsert(pa.table({"id": [1], "price": ["x"]}), on="id")
+    assert (table.version(), len(_rows(table))) == (1, 6)
+    assert sorted(path.name for path in (tmp_path / "warehouse").rglob("*.parquet")) == files
+
+
+@pytest.mark.requirements("CDF-2", "ROWTRK-13")
+def test_ids_and_change_feed(lake: Connection) -> None:
+    properties = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
+    table = _table(lake, properties={**properties, "delta.enableDeletionVectors": "false"})
+    table.update({"name": "'u'"}, "id = 1")
+    table.upsert(pa.table({"id": [2, 9], "name": ["m", "i"]}), on="id")
+    table.delete("id = 3")
+    table.overwrite(pa.table({"id": [5], "name": ["k"], "price": [5.5]}), keys="id")
+    changes = table.changes(starting_version=2).to_arrow().to_pylist()
+    kinds = sorted((row["_commit_version"], row["_change_type"], row["id"], row["name"]) for row in changes)
+    assert kinds == [
+        (2, "update_postimage", 1, "u"),
+        (2, "update_preimage", 1, "n1"),
+        (3, "insert", 9, "i"),
+        (3, "update_postimage", 2, "m"),
+        (3, "update_preimage", 2, "n2"),
+        (4, "delete", 3, "n3"),
+        (5, "delete", 5, "n5"),
+        (5, "insert", 5, "k"),
+    ]
+
+
+def test_a_change_conflicts_with_a_change_of_the_same_rows(lake: Connection) -> None:
+    table = _table(lake)
+    with pytest.raises(CommitConflictError), lake.transaction() as transaction:
+        transaction.table("main.s.t").update({"price": "0.5"}, "id = 1")
+        table.delete("id = 1")
+    assert [row[0] for row in _rows(table)] == [0, 2, 3, 4, 5]
+
+
+@pytest.mark.requirements("OPT-1")
+def test_small_files_are_joined(lake: Connection) -> None:
+    table = _table(lake, partition_by=["name"])
+    table.append(pa.table({"id": [10, 11], "name": ["n1", "n2"], "price": [1.0, None]}))
+    table.delete("id = 1")
+    lake.maintenance.set_policy("main", MaintenanceKind.DATA_REORGANIZATION)
+    before = _rows(table)
+    result = table.optimize()
+    assert (result.num_removed_files, result.num_added_files) == (2, 1)
+    assert _rows(table) == before
+    info = table.history()[0].commit_info
+    assert info is not None and info.operation == "OPTIMIZE"
+    with pytest.raises(CmDeltaError):
+        table.optimize(z_order_by="id")
+    assert _rows(table) == before
