@@ -11,6 +11,9 @@ from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.create import first_schema
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from tests.faults.nth_call import Fault, Plan, World
@@ -34,11 +37,31 @@ def _replace_slice(table: Table) -> None:
     overwrite(table, frame=NEW, where="p > 1")
 
 
+def _delete(table: Table) -> None:
+    delete(table, where="v = 'b' OR v = 'c'")
+
+
+def _update(table: Table) -> None:
+    update(table, assignments={"v": "concat(v, '!')"}, where="v > 'b'")
+
+
+def _upsert(table: Table) -> None:
+    merge(table, frame=NEW, keys=["p"])
+
+
+def _replace_keys(table: Table) -> None:
+    overwrite(table, frame=NEW, keys=["p"])
+
+
 REPLACED = {(1, "a"), *zip(NEW["p"].to_pylist(), NEW["v"].to_pylist(), strict=True)}
 WRITES: dict[str, tuple[Callable[[Table], None], set[tuple[int, str]]]] = {
     "append": (_append, REPLACED | {(2, "b"), (3, "c"), (4, "d")}),
     "overwrite of partitions": (_overwrite, REPLACED),
     "overwrite of a slice": (_replace_slice, REPLACED),
+    "overwrite of keys": (_replace_keys, REPLACED),
+    "upsert": (_upsert, REPLACED),
+    "delete": (_delete, {(1, "a"), (4, "d")}),
+    "update": (_update, {(1, "a"), (2, "b"), (3, "c!"), (4, "d!")}),
 }
 
 

@@ -33,6 +33,7 @@ from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from tests.faults.nth_call import DiskWorld, Fault, Plan
@@ -118,7 +119,7 @@ VERBS: Mapping[str, Verb] = {
         rows=((2, "B"), (4, "d")),
     ),
     "delete": Verb(
-        act=on_table(lambda table, spark: delete(table, spark=spark, where="id = 2")),
+        act=on_table(lambda table, spark: delete(table, spark=spark, where="id = 2", engine=WriteEngine.SPARK)),
         rows=((1, "a"), (3, "c"), (4, "d")),
     ),
     "update": Verb(
@@ -131,7 +132,9 @@ VERBS: Mapping[str, Verb] = {
         act=on_table(lambda table, spark: merge_rows(table, change=clauses(frame(spark, (2, "B"), (7, "g"))))),
         rows=((1, "a"), (3, "c"), (4, "D"), (7, "g")),
     ),
-    "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=spark)), rows=START),
+    "optimize": Verb(
+        act=on_table(lambda table, spark: optimize(table, spark=spark, engine=WriteEngine.SPARK)), rows=START
+    ),
     "optimize by z-order": Verb(
         act=on_table(lambda table, spark: optimize(table, spark=spark, z_order_by=["id", "text"])), rows=START
     ),
