@@ -139,7 +139,7 @@ class RowWrites(ABC):
         """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
 
         Args:
-            frame: as for :meth:`append`; ``keys``, and ``where`` on other columns than partition columns, need Spark.
+            frame: as for :meth:`append`.
             where: replace only the rows that satisfy it; every row of ``frame`` must.
             partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
             keys: key column or columns; replace the rows with the keys of a row of ``frame``, none of which may be NULL.
@@ -227,6 +227,7 @@ class RowWrites(ABC):
             on: key column or columns; unique among the rows of ``frame``.
             mode: to insert only, update only, or also delete rows of the table that ``frame`` lacks.
             where: condition on the rows of the table; other rows are neither read nor changed.
+            engine: as for :meth:`append`. The rows of Arrow data are in memory; those of the table are read and written in streams.
 
         Raises:
             InvalidDataError: several rows of ``frame`` have the same key.
