@@ -43,10 +43,21 @@ class AuditEntry:
 class AuditLog(typing.Protocol):
     """Reads the audit, which the catalog writes in the transaction of each change."""
 
-    def audit(self, *, scope: str = "", after: int | None = None, limit: int = 1000) -> Sequence[AuditEntry]:
+    def audit(
+        self,
+        *,
+        scope: str = "",
+        after: int | None = None,
+        before: int | None = None,
+        outcome: AuditOutcome | None = None,
+        limit: int = 1000,
+    ) -> Sequence[AuditEntry]:
         """The newest ``limit`` entries, ascending; with ``scope`` only those at or below it.
 
-        With ``after`` the oldest ``limit`` entries with ids above it, so that a caller can read the whole audit from 0 on.
+        Args:
+            after: return the oldest entries with ids above it, so that a caller can read the whole audit from 0 on.
+            before: only entries with ids below it.
+            outcome: only entries with this outcome.
 
         Raises InvalidArgumentError for a malformed scope.
         """

@@ -19,6 +19,7 @@ from cm_delta_dagster.catalog.held_commits import HeldCommits
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
+from cm_delta_dagster.catalog.overview import CatalogOverview
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tokens import Tokens
@@ -110,6 +111,11 @@ class Catalog(typing.Protocol):
     @property
     def audit_log(self) -> AuditLog:
         """Changes of rules, and refusals."""
+        ...
+
+    @property
+    def overview(self) -> CatalogOverview:
+        """Lists of tables and commits, in pages."""
         ...
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
 from tests.contracts.namespaces_contract import NAMESPACES_CONTRACT
 from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
+from tests.contracts.overview_contract import OVERVIEW_CONTRACT
 from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CONTRACT
 from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES_CONTRACT
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
@@ -66,6 +67,7 @@ CONTRACT = (
     *ACCESS_GUARDS_CONTRACT,
     *APPLICATION_IDS_CONTRACT,
     *TOKENS_CONTRACT,
+    *OVERVIEW_CONTRACT,
 )
 
 

@@ -613,6 +613,9 @@ def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
             owner.audit_log.audit(limit=2) == everything[-2:]
             and owner.audit_log.audit(scope="main", limit=2) == found[-2:]
         )
+        assert owner.audit_log.audit(outcome=AuditOutcome.REFUSED, limit=1) == found[1:2]
+        assert owner.audit_log.audit(scope="main", before=found[2].entry_id, limit=1) == found[1:2]
+        assert owner.audit_log.audit(outcome=AuditOutcome.REFUSED, before=found[1].entry_id) == ()
         assert owner.audit_log.audit(after=0, limit=2) == everything[:2]
 
 

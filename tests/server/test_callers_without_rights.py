@@ -63,6 +63,8 @@ _WITHOUT_GRANTS = {
     "leases.release_maintenance_lease": "releases leases of the caller, and ignores others",
     "pins.pinned_version": "the pins of the caller",
     "access.table_owner": "each refusal says whom to ask",
+    "overview.table_overviews": "lists the tables that the caller may read, which are none",
+    "overview.newest_commits": "lists the commits of tables that the caller may read, which are none",
 }
 """What answers a principal that was granted nothing, and why that is harmless."""
 
@@ -161,6 +163,7 @@ def test_a_principal_without_a_grant_is_refused_every_operation(server: LiveServ
     known = without_rights(server, full, server.token_for("stranger", by=OWNER))
     assert wrong_refusals(known, _OTHER_REFUSALS) == {}
     assert answered(known) == set(_WITHOUT_GRANTS)
+    assert known["overview.table_overviews"] == known["overview.newest_commits"] == ()
     assert known["holds.holds"] == () and known["holds.find_hold"] is None
     assert known["pins.pinned_version"] is None and isinstance(known["leases.renew_lease"], LeaseLost)
     for operation in ("maintenance_decision", "authorize_maintenance"):

@@ -24,6 +24,7 @@ from cm_delta_dagster.catalog.held_commits import HeldCommits
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
+from cm_delta_dagster.catalog.overview import CatalogOverview
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.rest.operations import MAX_WAIT_SECONDS, CatalogOperation, operations
 from cm_delta_dagster.catalog.rest.server_connection import TOKEN_VARIABLE, ServerConnection
@@ -68,6 +69,7 @@ class HttpCatalog:
         self.tokens = cast(Tokens, _part("tokens")(connection))
         self.application_ids = cast(ApplicationIds, _part("application_ids")(connection))
         self.audit_log = cast(AuditLog, _part("audit_log")(connection))
+        self.overview = cast(CatalogOverview, _part("overview")(connection))
 
     def _server_now_ms(self) -> int:
         now_ms = self._connection.clock.now_ms()

@@ -56,6 +56,7 @@ READS: Mapping[str, frozenset[str]] = {
     "tokens": frozenset({"tokens"}),
     "application_ids": frozenset({"application_ids"}),
     "audit_log": frozenset({"audit"}),
+    "overview": frozenset({"table_overviews", "newest_commits", "table_commits"}),
 }
 
 REPEATABLE: Mapping[str, frozenset[str]] = {

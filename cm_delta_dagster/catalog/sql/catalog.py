@@ -24,6 +24,7 @@ from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.sql.rules.commit_rules import SqlCommitRules
 from cm_delta_dagster.catalog.sql.rules.held_commits import SqlHeldCommits
 from cm_delta_dagster.catalog.sql.tables.namespaces import SqlNamespaces
+from cm_delta_dagster.catalog.sql.tables.overview import SqlOverview
 from cm_delta_dagster.catalog.sql.tables.recovery import SqlRecovery
 from cm_delta_dagster.catalog.sql.tables.registry import SqlTableRegistry
 from cm_delta_dagster.catalog.tokens import AccessToken
@@ -84,6 +85,7 @@ class SqlCatalog:
         self.tokens = SqlTokens(database)
         self.application_ids = SqlApplicationIds(database)
         self.audit_log = SqlAuditLog(database)
+        self.overview = SqlOverview(database)
 
     def acting_as(self, principal: str | None) -> "SqlCatalog":
         """The same catalog by the same connections, for the calls of ``principal``. Raises InvalidArgumentError."""

@@ -130,23 +130,34 @@ class SqlAuditLog(Part):
 
     @reads
     def audit(
-        self, connection: sa.Connection, *, scope: str = "", after: int | None = None, limit: int = 1000
+        self,
+        connection: sa.Connection,
+        *,
+        scope: str = "",
+        after: int | None = None,
+        before: int | None = None,
+        outcome: AuditOutcome | None = None,
+        limit: int = 1000,
     ) -> tuple[AuditEntry, ...]:
         """Entries of the audit. Raises InvalidArgumentError, OperationRefusedError."""
         if scope == WHOLE_CATALOG:
             scope = ""
         if scope != "":
             names.scope_parts(scope)
-        start = 0 if after is None else after
-        whole = isinstance(limit, int) and isinstance(start, int)
-        if not whole or not 0 < limit <= _MAX_LIMIT or not 0 <= start <= names.LARGEST:
+        start, end = 0 if after is None else after, names.LARGEST if before is None else before
+        whole = all(isinstance(number, int) for number in (limit, start, end))
+        if not whole or not 0 < limit <= _MAX_LIMIT or not all(0 <= key <= names.LARGEST for key in (start, end)):
             raise InvalidArgumentError(
                 f"The audit was asked for {limit} entries after {start}; give a limit from 1 to {_MAX_LIMIT} and an id of at least "
                 "0."
             )
         guard.require(connection, guard.Operation.READ_AUDIT, scope or WHOLE_CATALOG)
-        oldest = sa.select(AUDIT).where(AUDIT.c.entry_id > (after or 0)).order_by(AUDIT.c.entry_id).limit(limit)
-        selected = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
+        order = AUDIT.c.entry_id.desc() if after is None else AUDIT.c.entry_id
+        selected = sa.select(AUDIT).where(AUDIT.c.entry_id > start).order_by(order).limit(limit)
+        if before is not None:
+            selected = selected.where(AUDIT.c.entry_id < before)
+        if outcome is not None:
+            selected = selected.where(AUDIT.c.outcome == outcome.value)
         if scope:
             below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
             selected = selected.where(sa.or_(AUDIT.c.scope == scope, below))

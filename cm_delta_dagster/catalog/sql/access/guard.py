@@ -235,6 +235,29 @@ def may_on_table(connection: sa.Connection, operation: Operation, table_id: str)
     return not is_enabled(connection) or not held_on_table(connection, table_id).isdisjoint(REQUIRED[operation])
 
 
+def permits(operation: Operation) -> sa.ColumnElement[bool]:
+    """A condition for statements that list tables: whether the caller has the privilege for ``operation`` on the table of a row.
+
+    The statement has :func:`caller_parameters`. An owner of a table has every privilege on it.
+    """
+    sufficient = [name.value for name in Privilege if not name.included.isdisjoint(REQUIRED[operation])]
+    names = sa.select(NAMES.c.name)
+    return sa.or_(
+        ~IS_ENABLED.element,
+        TABLES.c.owner.in_(names),
+        sa.exists(
+            sa.select(GRANTS.c.privilege).where(
+                GRANTS.c.scope.in_(scope_keys()), _IS_ONE_OF_THEM, GRANTS.c.privilege.in_(sufficient)
+            )
+        ),
+    )
+
+
+def caller_parameters(connection: sa.Connection) -> dict[str, Any]:
+    """The parameters of statements with :func:`permits`."""
+    return {"caller": of_user(caller_of(connection))}
+
+
 def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:
     """The privileges of the caller on a table, with those that they include."""
     statement, parameters = read_of_privileges(connection, table_id)

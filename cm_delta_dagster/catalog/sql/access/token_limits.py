@@ -76,6 +76,9 @@ READS = FOR_EVERYBODY | frozenset(
         "tokens.tokens",
         "application_ids.application_ids",
         "audit_log.audit",
+        "overview.table_overviews",
+        "overview.newest_commits",
+        "overview.table_commits",
     }
 )
 """What a read-only token may do."""

@@ -32,12 +32,14 @@ _FEW_NAMES = 200
 """Up to so many names of tables are given to the database with each read of a page."""
 
 _KEY = NAME_COLUMNS[0] + "." + NAME_COLUMNS[1] + "." + NAME_COLUMNS[2]
-_OF_COMMITS = (
+OF_COMMITS = (
     *(column for column in COMMITS.c if column.name != "content"),
     *NAME_COLUMNS,
 )
+"""The columns of :func:`feed_entry`, without the position."""
+
 _FEED: sa.Select[Any] = (
-    sa.select(FEED.c.position, *_OF_COMMITS)
+    sa.select(FEED.c.position, *OF_COMMITS)
     .select_from(
         FEED.join(COMMITS, sa.and_(COMMITS.c.table_id == FEED.c.table_id, COMMITS.c.version == FEED.c.version)).join(
             TABLES, TABLES.c.table_id == FEED.c.table_id
@@ -48,7 +50,7 @@ _FEED: sa.Select[Any] = (
     .limit(sa.bindparam("at_most"))
 )
 _NEWEST_DELETED = (
-    sa.select(FEED_COUNTER.c.deleted_up_to.label("position"), *_OF_COMMITS)
+    sa.select(FEED_COUNTER.c.deleted_up_to.label("position"), *OF_COMMITS)
     .select_from(
         TABLES.join(
             COMMITS, sa.and_(COMMITS.c.table_id == TABLES.c.table_id, COMMITS.c.version == TABLES.c.latest_version)
@@ -107,7 +109,7 @@ class SqlCommitFeed(FeedPart):
     @reads
     def _newest_deleted_commits(self, connection: sa.Connection, names: str) -> Sequence[FeedEntry]:
         rows = connection.execute(_named(connection, _NEWEST_DELETED), {"names": names})
-        return tuple(_entry(row) for row in rows)
+        return tuple(feed_entry(row) for row in rows)
 
 
 def _named(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
@@ -137,7 +139,7 @@ def _read_page(
     page = FeedPage(
         catalog_id=rows[0].catalog_id,
         latest_position=rows[0].latest_position,
-        entries=tuple(_entry(row) for row in rows if row.position is not None),
+        entries=tuple(feed_entry(row) for row in rows if row.position is not None),
         tables=_tables(rows),
         deleted_up_to=rows[0].deleted_up_to,
     )
@@ -191,7 +193,8 @@ def _metadata(line: str) -> Metadata | None:
         return None  # Clients read it from the log; the doctor reports it.
 
 
-def _entry(row: sa.Row[Any]) -> FeedEntry:
+def feed_entry(row: sa.Row[Any]) -> FeedEntry:
+    """The entry in a row with the position and :data:`OF_COMMITS`."""
     return FeedEntry(
         position=row.position,
         identifier=identifier_of(row),
@@ -215,7 +218,12 @@ def summary_of(row: sa.Row[Any]) -> CommitSummary:
         tags=json.loads(row.tags),
         engine_info=row.engine_info,
         user_metadata=row.user_metadata,
-        counts=None
-        if row.num_files is None or row.size_bytes is None
-        else TableCounts(num_rows=row.num_rows, num_files=row.num_files, size_bytes=row.size_bytes),
+        counts=counts_of(row),
     )
+
+
+def counts_of(row: sa.Row[Any]) -> TableCounts | None:
+    """Rows, files and bytes of a table in a row with the columns of ``COMMITS``; None if they are not known."""
+    if row.num_files is None or row.size_bytes is None:
+        return None
+    return TableCounts(num_rows=row.num_rows, num_files=row.num_files, size_bytes=row.size_bytes)
