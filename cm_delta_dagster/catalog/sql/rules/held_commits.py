@@ -10,7 +10,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.holds import (
     PROTECTED_AFTER_EXPIRY_MS,
@@ -37,8 +36,11 @@ WITH_NAMES = (
 )
 """All rows, oldest hold first, the rows of a hold one after the other."""
 
+_SEEN = WITH_NAMES.add_columns(guard.permits(guard.Operation.MAINTAIN).label("may_maintain"))
+"""As ``WITH_NAMES``, with what :func:`_is_visible` needs: the holds of a catalog are read by one statement."""
+
 _OF_HOLD = HELD_COMMITS.c.hold_id == sa.bindparam("of_hold")
-_BY_ID = WITH_NAMES.where(_OF_HOLD)
+_BY_ID = _SEEN.where(_OF_HOLD)
 _DEMANDS = sa.select(HELD_COMMITS.c.waits_for, HELD_COMMITS.c.rules).where(
     _OF_HOLD, HELD_COMMITS.c.table_id == sa.bindparam("of_table")
 )
@@ -92,7 +94,7 @@ def get(connection: sa.Connection, hold_id: str) -> Hold:
 
 def visible_rows(connection: sa.Connection, hold_id: str) -> Sequence[Any]:
     """The rows of a hold. Raises as :func:`get`."""
-    rows = connection.execute(_BY_ID, {"of_hold": hold_id}).all()
+    rows = connection.execute(_BY_ID, {"of_hold": hold_id, **guard.caller_parameters(connection)}).all()
     if not rows or not _is_visible(connection, rows):
         raise InvalidArgumentError(f"There is no hold {hold_id!r} in this catalog. Check the id.").with_remedy(
             ListHolds()
@@ -114,7 +116,8 @@ def _listed(connection: sa.Connection, *, scope: str, table_id: str | None, with
         matching = matching.where(HELD_COMMITS.c.table_id == table_id)
     if not with_closed:
         matching = matching.where(IS_PENDING, HELD_COMMITS.c.expires_ms > now_ms)
-    rows = connection.execute(WITH_NAMES.where(HELD_COMMITS.c.hold_id.in_(matching))).all()
+    seen = _SEEN.where(HELD_COMMITS.c.hold_id.in_(matching))
+    rows = connection.execute(seen, guard.caller_parameters(connection)).all()
     return tuple(hold_of(group, now_ms) for group in groups(rows) if _is_visible(connection, group))
 
 
@@ -158,7 +161,8 @@ class SqlHeldCommits(Part):
             HELD_COMMITS.c.app_id == app_id,
             HELD_COMMITS.c.app_version == app_version,
         )
-        rows = connection.execute(WITH_NAMES.where(HELD_COMMITS.c.hold_id.in_(same))).all()
+        seen = _SEEN.where(HELD_COMMITS.c.hold_id.in_(same))
+        rows = connection.execute(seen, guard.caller_parameters(connection)).all()
         now_ms = now_of(connection)
         newest_first = reversed(groups(rows))
         return next((hold_of(group, now_ms) for group in newest_first if _is_visible(connection, group)), None)
@@ -197,9 +201,7 @@ def _require_maintainer(connection: sa.Connection, table_id: str) -> None:
 
 def _is_visible(connection: sa.Connection, rows: Sequence[Any]) -> bool:
     """Whether the caller made the hold or may maintain its tables, whose maintenance must keep its files."""
-    if not guard.is_enabled(connection) or _is_own(connection, rows[0]):
-        return True
-    return all(Privilege.MAINTAIN in guard.held_on_table(connection, row.table_id) for row in rows)
+    return _is_own(connection, rows[0]) or all(row.may_maintain for row in rows)
 
 
 def _is_own(connection: sa.Connection, row: Any) -> bool:
