@@ -14,6 +14,7 @@ from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.server import docs_page, errors, health
 from cm_delta_dagster.server.limits import RequestLimits
 from cm_delta_dagster.server.native import routes as native
+from cm_delta_dagster.server.page import routes as page
 from cm_delta_dagster.server.rates import RateLimit
 from cm_delta_dagster.server.request_log import RequestLog
 from cm_delta_dagster.server.settings import ServerSettings
@@ -53,7 +54,7 @@ def create_app(settings: ServerSettings, *, now_ms: Callable[[], int] | None = N
     app.include_router(docs_page.router)
     app.include_router(health.router)
     app.include_router(native.router)
-    for router in unity.ROUTERS:
+    for router in (*unity.ROUTERS, *page.ROUTERS):
         app.include_router(router)
     app.add_exception_handler(CmDeltaError, _answer_error)
     app.add_exception_handler(HTTPException, _answer_refusal)

@@ -1,4 +1,4 @@
-"""Errors as answers: one mapper for the API of this package, and one for each form of Unity Catalog's API.
+"""Errors as answers: one mapper for the API of this package, one for each form of Unity Catalog's API, and one for the page.
 
 An answer has a message and no stack trace. An error that is not one of this package gets a message that says nothing of its cause;
 the log has it with the id of the request.
@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, Response
 from cm_delta_dagster import errors
 from cm_delta_dagster.catalog.rest import wire_errors
 from cm_delta_dagster.catalog.rest.operations import API_VERSION, API_VERSION_HEADER
+from cm_delta_dagster.server.markup.rendering import rendered
 from cm_delta_dagster.server.request_errors import (
     NoSuchCatalogError,
     NotServedError,
@@ -137,6 +138,8 @@ def answer(failure: Failure, wire: Wire, *, headers: Mapping[str, str] | None = 
         sent.setdefault("Retry-After", "60")
     if failure.kind.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
+    if wire is Wire.PAGE:
+        return _page(failure, sent)
     if wire is Wire.NATIVE:
         sent[API_VERSION_HEADER] = str(API_VERSION)
         return Response(_native(failure), failure.kind.status, headers=sent, media_type="application/json")
@@ -147,6 +150,11 @@ def _native(failure: Failure) -> bytes:
     if failure.error is not None:
         return wire_errors.as_json(failure.error)
     return json.dumps({"error": {"kind": "", "message": failure.message}}).encode()
+
+
+def _page(failure: Failure, headers: Mapping[str, str]) -> Response:
+    status = failure.kind.status
+    return rendered("error.html", {"message": failure.message, "status": status}, status=status, headers=headers)
 
 
 def _unity_delta(failure: Failure) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The configuration of the server."""
 
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ class ServerSettings(BaseModel):
         storage_roots: locations below which the server reads and writes files; without any, the warehouse.
         storage_options: options of the object store.
         workers: processes that serve.
+        session_key: secret that signs the sessions of the page; without one each start has another key, so that browsers sign in
+            again. Servers behind one balancer have the same.
         allow_plain_http: whether other interfaces than loopback are served without TLS, e.g. behind a proxy that has it.
         max_body_bytes: the largest body of a request.
         max_json_depth: how deep arrays and objects of a body are nested at most.
@@ -33,6 +36,7 @@ class ServerSettings(BaseModel):
     storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
     host: str = "127.0.0.1"
     port: int = Field(default=8181, ge=0, le=65535)
+    session_key: str = Field(default_factory=lambda: secrets.token_urlsafe(32), min_length=32, repr=False)
     workers: int = Field(default=1, ge=1, le=256)
     tls_certificate: Path | None = None
     tls_key: Path | None = None

@@ -36,6 +36,7 @@ ALLOWED = {
     "fastapi": _SERVER,
     "fsspec": _STORAGE,
     "gcsfs": _STORAGE,
+    "jinja2": _SERVER,
     "httpx": ("cm_delta_dagster.catalog.rest",),
     "polars": (*_FRAMES, "definitions"),
     "psycopg": _SQL,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 
 from cm_delta_dagster.catalog.maintenance import LeaseLost, MaintenanceDecision
 from cm_delta_dagster.catalog.rest.http_catalog import HttpCatalog
@@ -22,9 +23,11 @@ from cm_delta_dagster.errors import (
     MaintenanceNotPermittedError,
     OperationRefusedError,
 )
+from cm_delta_dagster.server.page.routes import ROUTERS
 from cm_delta_dagster.server.settings import ServerSettings
 from cm_delta_dagster.server.wires import UNITY_DELTA_PATH, UNITY_PATH
-from tests.support.every_operation import OWNER, FullCatalog, every_operation, fill, rows_of
+from tests.support.browser import browser
+from tests.support.every_operation import OWNER, TABLE, FullCatalog, every_operation, fill, rows_of
 from tests.support.live_server import LiveServer
 
 _NAMES = "lists names, which docs/permissions.md calls no secret"
@@ -257,6 +260,56 @@ def test_unity_catalogs_api_refuses_a_principal_without_a_grant(server: LiveServ
     after = rows_of(server.settings.catalog)
     changed = {table for table, rows in before.items() if rows != after[table]}
     assert changed <= {"cm_delta_audit", "cm_delta_feed", *_COUNTERS}
+
+
+_PAGES = {
+    "/": 200,
+    "/page/tables/{name}": 403,
+    "/page/feed": 200,
+    "/page/rules": 200,
+    "/page/refusals": 403,
+    "/page/tokens": 403,
+    "/page/approvals": 200,
+    "/page/sign-in": 200,
+    "/page/style.css": 200,
+}
+"""What the page answers a principal that was granted nothing. Only the rules say anything of the tables."""
+
+_FORMS = {"/page/approvals/{hold_id}/approve", "/page/approvals/{hold_id}/reject"}
+_OF_SESSIONS = {"/page/sign-in", "/page/sign-out"}
+
+
+def test_the_page_shows_nothing_to_a_principal_without_a_grant(server: LiveServer, full: FullCatalog) -> None:
+    """Every route of the page. A read-only token of an owner changes nothing there either."""
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    assert {route.path for route in routes if "GET" in route.methods} == set(_PAGES)
+    assert {route.path for route in routes if "POST" in route.methods} == _FORMS | _OF_SESSIONS
+    for secret, statuses in (
+        (server.token_for("stranger", by=OWNER), {400}),
+        (server.token_for(OWNER, read_only=True, by=OWNER), {403}),
+    ):
+        before = rows_of(server.settings.catalog)
+        with browser(server.url, secret=secret) as opened:
+            form = {"form_token": opened.form_token(), "reason": "none"}
+            for path in _FORMS:
+                url = path.format(hold_id=full.hold_id)
+                answer = opened.client.post(url, data=form, headers={"Origin": opened.origin})
+                assert answer.status_code in statuses, answer.text
+            answers = {path: opened.get(path.format(name=TABLE)) for path in _PAGES}
+        after = rows_of(server.settings.catalog)
+        assert {table for table, rows in before.items() if rows != after[table]} <= {
+            "cm_delta_audit",
+            "cm_delta_feed",
+            *_COUNTERS,
+        }
+        if statuses == {400}:
+            assert {path: answer.status_code for path, answer in answers.items()} == _PAGES
+            showing = {
+                path for path, answer in answers.items() if "orders" in answer.text or full.hold_id in answer.text
+            }
+            assert showing == {"/page/rules", "/page/tables/{name}"}, (
+                "the second is the refusal, with the name it was asked for"
+            )
 
 
 def test_an_owner_is_not_refused(server: LiveServer, full: FullCatalog) -> None:

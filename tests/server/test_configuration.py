@@ -47,6 +47,7 @@ def test_options_come_before_the_environment_and_that_before_the_file(tmp_path: 
         ({"catalog": POSTGRES, "host": "lake.example"}, "without TLS, from lake.example"),
         ({"catalog": POSTGRES, "tls_key": "key.pem"}, "needs both settings"),
         ({"catalog": POSTGRES, "tls_key": "no.pem", "tls_certificate": "no.pem"}, "cannot be used: .*No such file"),
+        ({"catalog": POSTGRES, "session_key": "secret-word"}, "session_key: String should have at least 32 characters"),
         ({"catalog": POSTGRES, "request_seconds": 0}, "request_seconds: Input should be greater than 0"),
         ({"catalog": POSTGRES, "storage_options": "secret-word"}, "storage_options: Input should be a valid dict"),
     ],

@@ -24,6 +24,7 @@ from cm_delta_dagster.errors import InvalidArgumentError, NotAuthenticatedError
 _SECRET_PREFIX = "cmd_"
 """Programs that look for secrets in texts recognize it."""
 
+_UNKNOWN = "The catalog does not know the token. Ask an owner of the catalog for a new one."
 _ID = re.compile("[0-9a-f]{12}")
 
 _TOKEN = (
@@ -124,25 +125,35 @@ class SqlTokens(Part):
         """
         rows = _OF_DIGEST.rows(connection, {"of_digest": _digest(secret)})
         if not rows:
-            raise NotAuthenticatedError(
-                "The catalog does not know the token. Ask an owner of the catalog for a new one."
-            )
-        token, now_ms = _token(rows[0]), now_of(connection)
-        if token.revoked_ms is not None:
-            raise NotAuthenticatedError(
-                f"The token {token.token_id} was revoked. Ask an owner of the catalog for a new one."
-            )
-        if token.expires_ms is not None and token.expires_ms <= now_ms:
-            raise NotAuthenticatedError(
-                f"The token {token.token_id} has expired. Ask an owner of the catalog for a new one."
-            )
-        return token
+            raise NotAuthenticatedError(_UNKNOWN)
+        return _in_use(_token(rows[0]), now_ms=now_of(connection))
+
+    @reads
+    def token_in_use(self, connection: sa.Connection, token_id: str) -> AccessToken:
+        """The token with this id, for a session that its secret has begun. Raises as :meth:`authenticate`."""
+        row = connection.execute(_OF_ID, {"of_id": token_id}).one_or_none()
+        if row is None:
+            raise NotAuthenticatedError(_UNKNOWN)
+        return _in_use(_token(row), now_ms=now_of(connection))
 
     @writes
     def record_uses(self, connection: sa.Connection, uses: Mapping[str, int]) -> None:
         """Record when tokens were used, epoch milliseconds by id; no effect within a minute of the recorded use."""
         for token_id, used_ms in sorted(uses.items()):
             connection.execute(_RECORD_USE, {"of_id": token_id, "used_ms": used_ms})
+
+
+def _in_use(token: AccessToken, *, now_ms: int) -> AccessToken:
+    """The token, if it is valid now. Raises NotAuthenticatedError."""
+    if token.revoked_ms is not None:
+        raise NotAuthenticatedError(
+            f"The token {token.token_id} was revoked. Ask an owner of the catalog for a new one."
+        )
+    if token.expires_ms is not None and token.expires_ms <= now_ms:
+        raise NotAuthenticatedError(
+            f"The token {token.token_id} has expired. Ask an owner of the catalog for a new one."
+        )
+    return token
 
 
 def _digest(secret: str) -> str:

@@ -1,0 +1,1 @@
+"""Answers in HTML: the templates of the page and its style sheet, which every process reads once."""
