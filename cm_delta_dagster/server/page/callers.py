@@ -110,10 +110,14 @@ def page_caller(request: Request) -> PageCaller:
     )
 
 
-async def posted_form(request: Request) -> Mapping[str, str]:
+async def _body_of(request: Request) -> bytes:
+    return await request.body()
+
+
+def posted_form(request: Request, body: Annotated[bytes, Depends(_body_of)]) -> Mapping[str, str]:
     """The fields of a form of this page. Raises HTTPException for one that another page may have sent."""
     session = session_of(request)
-    fields = _fields(await request.body())
+    fields = _fields(body)
     is_own = session is not None and signer_of(request).is_form_token(session, fields.get(FORM_TOKEN, ""))
     if not is_own or not _is_same_origin(request):
         raise HTTPException(

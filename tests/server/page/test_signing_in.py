@@ -1,5 +1,6 @@
 """Signing in and out, forged requests, and sessions that end."""
 
+import pickle
 from collections.abc import Callable
 
 import httpx
@@ -120,6 +121,7 @@ def test_processes_with_one_key_share_their_sessions(server_settings: ServerSett
     """Without a key in the settings, each start of the server ends all sessions."""
     other_start = ServerSettings(catalog=server_settings.catalog, warehouse=server_settings.warehouse)
     assert server_settings.session_key not in repr(server_settings)
+    assert pickle.loads(pickle.dumps(server_settings)) == server_settings  # So a worker gets them.
     with (
         live_server(server_settings) as first,
         live_server(server_settings) as second,
