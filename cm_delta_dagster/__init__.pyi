@@ -95,7 +95,7 @@ from cm_delta_dagster.operations.doctor.repair_plan import DoctorReport as Docto
 from cm_delta_dagster.operations.events.event_reader import EventReader as EventReader
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeResult as OptimizeResult
 from cm_delta_dagster.operations.maintenance.vacuum import VacuumResult as VacuumResult
-from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection as DuckDBConnection
+from cm_delta_dagster.operations.reading.duckdb.connection import DuckDBConnection as DuckDBConnection
 from cm_delta_dagster.operations.recovery.plan import KeptHistory as KeptHistory
 from cm_delta_dagster.operations.tables.alterations import NewColumn as NewColumn
 from cm_delta_dagster.operations.tables.clone import CloneMode as CloneMode

@@ -10,7 +10,8 @@ import pytest
 
 from cm_delta_dagster import Connection, DeltaTable, connect
 from cm_delta_dagster.errors import ObjectNotFoundError
-from cm_delta_dagster.operations.reading import duckdb_connection, duckdb_views
+from cm_delta_dagster.operations.reading.duckdb import connection as connection_module
+from cm_delta_dagster.operations.reading.duckdb import views
 from cm_delta_dagster.storage.local_store import local_path
 from tests.api.test_engine_reads import SCHEMA, append
 
@@ -35,7 +36,7 @@ def orders(lake: Connection) -> DeltaTable:
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements are parsed for tables of any number of files."""
-    monkeypatch.setattr(duckdb_connection, "_PARSED_FROM_FILES", 0)
+    monkeypatch.setattr(connection_module, "_PARSED_FROM_FILES", 0)
 
 
 def remove_files(table: DeltaTable, *, but: int) -> None:
@@ -120,7 +121,7 @@ def is_native(connection: duckdb.DuckDBPyConnection) -> bool:
 def test_what_may_be_filtered_later_of_many_files_is_a_dataset(
     lake: Connection, orders: DeltaTable, parsed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duckdb_views, "MOST_LATE_FILES", 3)
+    monkeypatch.setattr(views, "MOST_LATE_FILES", 3)
     text = "select count(*) from main.sales.orders where id > {}"
     with lake.duckdb() as connection:
         for value, counted, by_sql, by_execute in (
@@ -140,7 +141,7 @@ def test_what_may_be_filtered_later_of_many_files_is_a_dataset(
 def test_a_relation_of_selected_files_is_fetched_after_other_statements(
     lake: Connection, orders: DeltaTable, parsed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duckdb_views, "_KEPT_SELECTIONS", 2)
+    monkeypatch.setattr(views, "_KEPT_SELECTIONS", 2)
     text = "select id from main.sales.orders where id = {}"
     with lake.duckdb() as connection:
         first = connection.sql(text.format(11))

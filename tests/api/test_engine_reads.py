@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cm_delta_dagster import Connection, DeltaTable, DuckDBConnection, InvalidArgumentError, TableIdentifier, connect
-from cm_delta_dagster.operations.reading import duckdb_connection
+from cm_delta_dagster.operations.reading.duckdb import connection as connection_module
 from cm_delta_dagster.operations.sql.duckdb_rows import duckdb_rows
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
@@ -160,7 +160,7 @@ def test_a_relation_that_is_fetched_later_reads_the_versions_of_its_statement(
     lake: Connection, orders: DeltaTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also after later statements, in what is derived from it, and while its versions are kept."""
-    monkeypatch.setattr(duckdb_connection, "_KEPT_VERSIONS", 3)
+    monkeypatch.setattr(connection_module, "_KEPT_VERSIONS", 3)
     refunds = lake.create_table("main.sales.refunds", schema=SCHEMA)
     with lake.duckdb() as connection:
         both = connection.sql(

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches
+from cm_delta_dagster.operations.reading.streams.arrow_stream import StreamBatches
 from tests.differential.peers import DeltaSpark
 from tests.support.changes_of import path_table
 from tests.support.streams import stream_of

@@ -18,7 +18,7 @@ from tests.support.syntax_trees import parse
 PACKAGE = ROOT / "cm_delta_dagster"
 
 _SPARK = (
-    "cm_delta_dagster.operations.reading.spark_stream_source",
+    "cm_delta_dagster.operations.reading.streams.spark_source",
     "cm_delta_dagster.spark.library",
     "definitions",
     "resources",

@@ -86,7 +86,7 @@ def test_threads_that_use_pyspark_first_do_not_disturb_each_other() -> None:
 def test_only_the_source_of_streams_cannot_be_imported_without_pyspark(tmp_path: Path) -> None:
     answer = _output(["-S", "-c", _IMPORT_ALL], environment_without_pyspark(tmp_path))
     assert answer == {
-        "failed": {"cm_delta_dagster.operations.reading.spark_stream_source": "No module named 'pyspark'"},
+        "failed": {"cm_delta_dagster.operations.reading.streams.spark_source": "No module named 'pyspark'"},
         "message": "This requires Spark. PySpark is not installed in this environment. Install it with pip install "
         "'<path of the clone>[spark]', the extra of this package for Spark 4.",
         "is_installed": False,

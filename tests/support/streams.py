@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches, stream_arrow
-from cm_delta_dagster.operations.reading.stream_state import StreamOptions
+from cm_delta_dagster.operations.reading.streams.arrow_stream import StreamBatches, stream_arrow
+from cm_delta_dagster.operations.reading.streams.state import StreamOptions
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 

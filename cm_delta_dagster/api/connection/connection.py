@@ -42,7 +42,7 @@ from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.operations.arguments import listed, one_of
 from cm_delta_dagster.operations.onboarding.register import registered_location
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, ReadableVersion, load_snapshots
-from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
+from cm_delta_dagster.operations.reading.duckdb.connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.sql.names import readable_versions, unknown_name
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.namespaces import create_namespace, drop_namespace, schemas_of

@@ -10,9 +10,9 @@ from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.table_scan import PandasDataFrame
 from cm_delta_dagster.operations.reading.change_query import ChangeScan
+from cm_delta_dagster.operations.reading.polars.lazy_frame import PolarsDataFrame, polars_frame
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
-from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, polars_frame
 from cm_delta_dagster.spark.library import DataFrame
 
 

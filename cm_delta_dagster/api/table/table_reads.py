@@ -24,9 +24,9 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.arguments import Timestamp, epoch_milliseconds, one_of
 from cm_delta_dagster.operations.reading.change_query import ChangeRange, open_changes
 from cm_delta_dagster.operations.reading.history import HistoryEntry, history
-from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame
+from cm_delta_dagster.operations.reading.polars.lazy_frame import PolarsDataFrame
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
-from cm_delta_dagster.operations.reading.stream_state import StreamOptions
+from cm_delta_dagster.operations.reading.streams.state import StreamOptions
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult
 from cm_delta_dagster.operations.tables.replace import CreationMode
 from cm_delta_dagster.operations.tables.replace_with_clone import clone_or_replace

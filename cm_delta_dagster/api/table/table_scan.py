@@ -10,17 +10,17 @@ from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.operations.reading.duckdb_connection import (
+from cm_delta_dagster.operations.reading.duckdb.connection import (
     DuckDBConnection,
     DuckDBPyConnection,
     DuckDBPyRelation,
     to_relation,
 )
 from cm_delta_dagster.operations.reading.metadata_query import aggregate
+from cm_delta_dagster.operations.reading.polars.lazy_frame import PolarsDataFrame, PolarsLazyFrame, scan_polars
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_read, read
 from cm_delta_dagster.operations.reading.read_arrow import count_rows, read_arrow, read_batches
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
-from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, PolarsLazyFrame, scan_polars
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
 from cm_delta_dagster.spark.library import DataFrame

@@ -7,9 +7,9 @@ from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.reading.read_stream import stream
-from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches, stream_arrow
-from cm_delta_dagster.operations.reading.stream_state import StreamOptions
+from cm_delta_dagster.operations.reading.streams.arrow_stream import StreamBatches, stream_arrow
+from cm_delta_dagster.operations.reading.streams.spark_stream import stream
+from cm_delta_dagster.operations.reading.streams.state import StreamOptions
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.spark.library import DataFrame

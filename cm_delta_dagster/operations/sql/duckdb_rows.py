@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
+from cm_delta_dagster.operations.reading.duckdb.connection import DuckDBConnection
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description

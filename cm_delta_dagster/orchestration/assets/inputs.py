@@ -16,11 +16,11 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.change_query import ChangeFiles, ChangeScan
+from cm_delta_dagster.operations.reading.polars.lazy_frame import scan_polars
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_read
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches
-from cm_delta_dagster.operations.reading.read_polars import scan_polars
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.orchestration.assets.change_inputs import Consumer, changes_metadata, changes_since, reads_of
 from cm_delta_dagster.orchestration.assets.mapped_inputs import mapped_rows

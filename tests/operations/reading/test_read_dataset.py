@@ -21,12 +21,11 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from cm_delta_dagster.operations.reading.duckdb_connection import to_relation
+from cm_delta_dagster.operations.reading.duckdb.connection import to_relation
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
-from cm_delta_dagster.operations.reading.polars_expressions import PolarsPredicate
+from cm_delta_dagster.operations.reading.polars.lazy_frame import scan_polars
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
-from cm_delta_dagster.operations.reading.read_polars import scan_polars
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from tests.support import engine_cases
 from tests.support.engine_cases import FILES, Condition, conditions, wide_table
@@ -94,19 +93,6 @@ def test_duckdb_finds_the_rows_that_it_finds_in_memory(
 @with_samples
 @settings(max_examples=25, deadline=None)
 @given(condition=conditions)
-def test_polars_finds_the_rows_that_it_finds_in_memory(
-    table: PathTable, memory: pa.Table, condition: Condition
-) -> None:
-    where = engine_cases.to_polars(condition)
-    in_memory = pl.from_arrow(memory)
-    assert isinstance(in_memory, pl.DataFrame)
-    assert ids(scan_polars(open_scan(table)).filter(where).select("i").collect()) == ids(in_memory.filter(where))
-
-
-@pytest.mark.requirements("SKIP-1")
-@with_samples
-@settings(max_examples=25, deadline=None)
-@given(condition=conditions)
 def test_pyarrow_finds_the_rows_that_it_finds_in_memory(
     table: PathTable, memory: pa.Table, condition: Condition
 ) -> None:
@@ -136,7 +122,7 @@ class OnlyFile:
                 (root / f"part-{other}.parquet").unlink()
 
 
-_LAST = 5
+LAST = 5
 """The rows 40 to 47, in the partition null; 41 and 45 are deleted."""
 
 
@@ -155,36 +141,10 @@ _LAST = 5
 def test_duckdb_opens_only_the_files_that_can_match(
     tmp_path: Path, connection: duckdb.DuckDBPyConnection, where: str
 ) -> None:
-    relation = to_relation(read_dataset(open_scan(OnlyFile(tmp_path / "t", _LAST).table)), connection)
+    relation = to_relation(read_dataset(open_scan(OnlyFile(tmp_path / "t", LAST).table)), connection)
     assert set(ids(relation.filter(where).select("i").to_arrow_table())) <= {40, 42, 43, 44, 46, 47}
     with pytest.raises(Exception, match=r"part-0\.parquet"):
         relation.filter("i % 7 = 1").fetchall()
-
-
-@pytest.mark.requirements("SKIP-1")
-@pytest.mark.parametrize(
-    "where",
-    [
-        pl.col("i") > 40,
-        pl.col("i").is_in([40, 42]),
-        pl.col("i").is_between(40, 44, closed="right"),
-        pl.col("p").is_null(),
-        (pl.col("i") == 42) & (pl.col("s").str.len_chars() >= 0),
-    ],
-)
-def test_polars_opens_only_the_files_that_can_match(tmp_path: Path, where: pl.Expr) -> None:
-    frame = scan_polars(open_scan(OnlyFile(tmp_path / "t", _LAST).table))
-    assert set(ids(frame.filter(where).collect())) <= {40, 42, 43, 44, 46, 47}
-    with pytest.raises(Exception, match=r"part-0\.parquet"):
-        frame.filter(pl.col("i") + 1 > 40).collect()
-
-
-def test_a_limit_of_polars_ends_the_read(tmp_path: Path) -> None:
-    frame = scan_polars(open_scan(OnlyFile(tmp_path / "t", 0).table, where="i < 8"))
-    assert frame.head(3).collect().height == 3
-    # The first rows are read, and the condition applies to them.
-    assert frame.head(3).filter(pl.col("i") > 1).collect()["i"].to_list() == [2]
-    assert frame.select(pl.len()).collect().item() == 8
 
 
 def test_arguments_are_those_of_to_arrow(tmp_path: Path, connection: duckdb.DuckDBPyConnection) -> None:
@@ -296,31 +256,3 @@ def test_types_without_an_equal_are_those_of_to_arrow_or_refused_by_name(
 def test_a_package_that_is_missing_is_an_error_that_says_how_to_install_it() -> None:
     with pytest.raises(EngineError, match=r"nosuchengine.*pip install '<path of the clone>\[nosuchengine\]'"):
         import_engine("nosuchengine")
-
-
-def test_hints_that_only_polars_can_evaluate_are_left_out() -> None:
-    """A polars of another version puts them beside the condition if a limit is above the scan."""
-    hint = {"Display": {"inputs": [], "fmt_str": "dynamic_pred: 4f0e"}}
-
-    class Given:
-        """An expression of which polars gives this tree."""
-
-        def __init__(self, tree: Any) -> None:
-            import json
-
-            self.meta = self
-            self._text = json.dumps(tree)
-
-        def serialize(self, format: str) -> str:
-            assert format == "json"
-            return self._text
-
-    import json
-
-    condition = json.loads((pl.col("i") > 3).meta.serialize(format="json"))
-    both: Any = Given({"BinaryExpr": {"left": condition, "op": "And", "right": hint}})
-    left = PolarsPredicate(both, polars=pl)
-    assert left.expression is not None
-    assert pl.DataFrame({"i": [3, 4]}).filter(left.expression)["i"].to_list() == [4]
-    only: Any = Given(hint)
-    assert PolarsPredicate(only, polars=pl).expression is None

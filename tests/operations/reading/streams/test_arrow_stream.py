@@ -33,7 +33,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.reading.read_stream_arrow import StreamBatches
+from cm_delta_dagster.operations.reading.streams.arrow_stream import StreamBatches
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset

@@ -16,7 +16,7 @@ from cm_delta_dagster.arrow.implied_predicates import both, implied_predicate
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
-from cm_delta_dagster.operations.reading.polars_expressions import PolarsPredicate
+from cm_delta_dagster.operations.reading.polars.expressions import PolarsPredicate
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.remedies import ReadWithoutSpark

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from cm_delta_dagster.client.snapshots.path_table import PathTable
-from cm_delta_dagster.operations.reading.duckdb_conditions import NO_CONDITIONS, statement_conditions
+from cm_delta_dagster.operations.reading.duckdb.conditions import NO_CONDITIONS, statement_conditions
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.protocol.predicates.predicates import to_sql

@@ -20,9 +20,9 @@ from cm_delta_dagster import ChangeHandling, Connection, DeltaTable, Idempotency
 from cm_delta_dagster.arrow.schema import VARIANT_TYPE
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.operations.reading.read_stream import stream, stream_spec
-from cm_delta_dagster.operations.reading.spark_stream_source import FilePartition, TableStreamReader, file_groups
-from cm_delta_dagster.operations.reading.stream_state import StreamOptions
+from cm_delta_dagster.operations.reading.streams.spark_source import FilePartition, TableStreamReader, file_groups
+from cm_delta_dagster.operations.reading.streams.spark_stream import stream, stream_spec
+from cm_delta_dagster.operations.reading.streams.state import StreamOptions
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.foreign import ForeignTable, field

@@ -16,12 +16,12 @@ from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
-from cm_delta_dagster.operations.reading.duckdb_conditions import (
+from cm_delta_dagster.operations.reading.duckdb.conditions import (
     NO_CONDITIONS,
     StatementConditions,
     statement_conditions,
 )
-from cm_delta_dagster.operations.reading.duckdb_names import (
+from cm_delta_dagster.operations.reading.duckdb.names import (
     NameInText,
     NamePosition,
     TextToken,
@@ -30,9 +30,9 @@ from cm_delta_dagster.operations.reading.duckdb_names import (
     tokens_of,
     with_views,
 )
-from cm_delta_dagster.operations.reading.duckdb_views import VersionViews
+from cm_delta_dagster.operations.reading.duckdb.relation import raise_missing_file, read_duckdb
+from cm_delta_dagster.operations.reading.duckdb.views import VersionViews
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
-from cm_delta_dagster.operations.reading.read_duckdb import raise_missing_file, read_duckdb
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone

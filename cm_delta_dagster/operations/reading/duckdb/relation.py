@@ -18,7 +18,7 @@ from cm_delta_dagster.arrow.data_files import DataFile
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.arrow.plain_files import PlainColumn, PlainFile, plain_columns, plain_files
 from cm_delta_dagster.arrow.scan import partition_arrays
-from cm_delta_dagster.operations.reading.duckdb_names import quoted_name
+from cm_delta_dagster.operations.reading.duckdb.names import quoted_name
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 
 from cm_delta_dagster.arrow.dataset import DeltaDataset
-from cm_delta_dagster.operations.reading.read_dataset import read_dataset
-from cm_delta_dagster.operations.reading.read_duckdb import (
+from cm_delta_dagster.operations.reading.duckdb.relation import (
     MOST_LATE_FILES,
     DuckDBPyConnection,
     DuckDBPyRelation,
     native_relation,
 )
+from cm_delta_dagster.operations.reading.read_dataset import read_dataset
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 

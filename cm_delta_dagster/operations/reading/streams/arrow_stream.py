@@ -12,7 +12,7 @@ from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.scan import scan_batches
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
-from cm_delta_dagster.operations.reading.stream_state import (
+from cm_delta_dagster.operations.reading.streams.state import (
     StreamOptions,
     StreamState,
     next_batch,

@@ -1,6 +1,6 @@
 """Reading a table as a stream of Spark Structured Streaming.
 
-Each call registers a source of its own (``spark_stream_source``), because the source carries the definition of the table by
+Each call registers a source of its own (``spark_source``), because the source carries the definition of the table by
 which Spark analyses the DataFrame.
 """
 
@@ -19,7 +19,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table
-from cm_delta_dagster.operations.reading.stream_state import StreamOptions, stream_columns
+from cm_delta_dagster.operations.reading.streams.state import StreamOptions, stream_columns
 from cm_delta_dagster.operations.reading.table_definitions import definition_of
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -31,10 +31,10 @@ from cm_delta_dagster.spark.library import DataFrame, SparkSession, pyspark, pys
 from cm_delta_dagster.spark.session.session import default_zone
 
 if TYPE_CHECKING:
-    from cm_delta_dagster.operations.reading import spark_stream_source
+    from cm_delta_dagster.operations.reading.streams import spark_source
 else:
     # Its classes are derived from those of PySpark.
-    spark_stream_source = DeferredModule("cm_delta_dagster.operations.reading.spark_stream_source")
+    spark_source = DeferredModule("cm_delta_dagster.operations.reading.streams.spark_source")
 
 
 @names_table
@@ -59,7 +59,7 @@ def stream(
     spec = stream_spec(table, options or StreamOptions(), spark=spark, columns=columns, where=where)
     # Each source needs a name of its own; the progress of a query shows its first part.
     name = f"cm_delta_{re.sub(r'[^A-Za-z0-9]+', '_', str(table.identifier))}_{uuid.uuid4().hex[:12]}"
-    spark.dataSource.register(type("CmDelta", (spark_stream_source.TableSource,), {"spec": spec, "format_name": name}))
+    spark.dataSource.register(type("CmDelta", (spark_source.TableSource,), {"spec": spec, "format_name": name}))
     try:
         return spark.readStream.format(name).load()
     except pyspark_errors.PySparkException as error:
@@ -82,12 +82,12 @@ def stream_spec(
     spark: SparkSession,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
-) -> spark_stream_source.StreamSpec:
+) -> spark_source.StreamSpec:
     """The specification of the source of a stream. Raises InvalidArgumentError as :func:`stream`."""
     options.check()
     reading = definition_of(table.snapshot())
     zone = default_zone(table.time_zone, spark)
-    spec = spark_stream_source.StreamSpec(
+    spec = spark_source.StreamSpec(
         handle=_handle(table),
         options=options,
         reading=reading,
@@ -102,12 +102,12 @@ def stream_spec(
     return spec
 
 
-def _handle(table: ReadableTable) -> spark_stream_source.CatalogHandle | spark_stream_source.PathHandle:
+def _handle(table: ReadableTable) -> spark_source.CatalogHandle | spark_source.PathHandle:
     if not isinstance(table, Table):
-        return spark_stream_source.PathHandle(table=table.in_time_zone(None))
+        return spark_source.PathHandle(table=table.in_time_zone(None))
     client = table.services
     assert isinstance(client, DeltaClient)
-    return spark_stream_source.CatalogHandle(
+    return spark_source.CatalogHandle(
         client=client.spec(),
         store=table.store,
         identifier=table.identifier,
@@ -124,10 +124,10 @@ def _zone(zone: dt.tzinfo, reading: VersionDefinition) -> dt.tzinfo:
     return zone.zone if isinstance(zone, DeferredZone) else zone
 
 
-def _check_types(spec: spark_stream_source.StreamSpec) -> None:
+def _check_types(spec: spark_source.StreamSpec) -> None:
     for item in spec.schema.fields:
         try:
-            spark_stream_source.source_form(to_spark(StructType((item,))))
+            spark_source.source_form(to_spark(StructType((item,))))
         except pyspark_errors.PySparkTypeError as error:
             raise InvalidArgumentError(
                 f"Column {item.name!r} has the type {data_type_text(item.type)}, which Spark does not accept from a source in "
@@ -135,7 +135,7 @@ def _check_types(spec: spark_stream_source.StreamSpec) -> None:
             ).with_remedy(StreamWithoutSpark()) from error
 
 
-def _check_portable(spec: spark_stream_source.StreamSpec) -> None:
+def _check_portable(spec: spark_source.StreamSpec) -> None:
     try:
         pyspark.cloudpickle.dumps(spec)  # type: ignore[no-untyped-call]  # pyspark's copy has no types.
     except Exception as error:  # Objects that cannot be pickled may raise any error.

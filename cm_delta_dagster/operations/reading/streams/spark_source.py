@@ -1,7 +1,7 @@
 """A table as a source of Spark Structured Streaming, by the Python Data Source API.
 
 Spark keeps the offset in the checkpoint of the query. A Python process beside the driver plans each batch with
-``stream_state``. Tasks read its files with the Arrow reader, so deletion vectors and column mapping are handled as in
+``state``. Tasks read its files with the Arrow reader, so deletion vectors and column mapping are handled as in
 ``read_arrow``. That process and the tasks open their own connections to catalog and storage.
 
 Spark 4.2 requests batches of a limited size. Spark 4.0 and 4.1 do not: there a batch has all available rows.
@@ -27,7 +27,7 @@ from cm_delta_dagster.client.client import ClientSpec, DeltaClient
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.operations.reading.stream_state import (
+from cm_delta_dagster.operations.reading.streams.state import (
     LATEST,
     StreamOptions,
     StreamState,

@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.arrow.expressions import ExpressionNode, FieldPath, FunctionCall, Literal
 from cm_delta_dagster.arrow.implied_predicates import implied_predicate
-from cm_delta_dagster.operations.reading.duckdb_constants import UnknownConstantError, constant_of
+from cm_delta_dagster.operations.reading.duckdb.constants import UnknownConstantError, constant_of
 from cm_delta_dagster.protocol.predicates.predicates import Or, Predicate
 from cm_delta_dagster.protocol.predicates.sql_expressions import Node
 from cm_delta_dagster.protocol.schema.types import FLOAT, StructType
