@@ -77,6 +77,7 @@ _PLAIN_TYPES: Mapping[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
 
 _DECIMAL_STORAGE = frozenset(("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY"))
 _CODECS = frozenset(("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"))
+_EXTENSION = b"ARROW:extension:name"
 _KNOWN_FILES = 65_536
 _KNOWN_SCHEMAS = 16
 
@@ -201,7 +202,7 @@ class _FooterCheck:
         shape = tuple((item.stored, data_type_text(item.field.type), item.field.nullable) for item in columns)
         with _lock:
             self._number = _shapes.setdefault(shape, len(_shapes))
-        self._schemas: list[tuple[pq.ParquetSchema, Mapping[str, tuple[int, ...]] | None]] = []
+        self._schemas: list[tuple[pq.ParquetSchema, bytes | None, Mapping[str, tuple[int, ...]] | None]] = []
 
     def is_plain(self, path: str, size: int | None, num_records: int | None) -> bool:
         try:
@@ -229,7 +230,7 @@ class _FooterCheck:
     def _fits(self, footer: pq.FileMetaData, num_records: int | None) -> bool:
         if legacy_calendar(footer.metadata).is_any or num_records not in (None, footer.num_rows):
             return False
-        leaves = self._leaves(footer.schema)
+        leaves = self._leaves(footer)
         if leaves is None:
             return False
         first = footer.row_group(0) if footer.num_row_groups else None
@@ -240,12 +241,14 @@ class _FooterCheck:
         required = [leaves[item.stored][0] for item in self._columns if not item.field.nullable]
         return all(_has_no_null(footer, leaf) for leaf in required)
 
-    def _leaves(self, schema: pq.ParquetSchema) -> Mapping[str, tuple[int, ...]] | None:
-        for known, leaves in self._schemas:
-            if known.equals(schema):
+    def _leaves(self, footer: pq.FileMetaData) -> Mapping[str, tuple[int, ...]] | None:
+        # Writers with Arrow state its types beside the schema, of which they are no part.
+        schema, stated = footer.schema, (footer.metadata or {}).get(b"ARROW:schema")
+        for known, known_stated, leaves in self._schemas:
+            if known.equals(schema) and known_stated == stated:
                 return leaves
         leaves = _plain_leaves(schema, self._columns)
-        self._schemas = [(schema, leaves), *self._schemas[: _KNOWN_SCHEMAS - 1]]
+        self._schemas = [(schema, stated, leaves), *self._schemas[: _KNOWN_SCHEMAS - 1]]
         return leaves
 
 
@@ -271,7 +274,7 @@ def _plain_leaves(schema: pq.ParquetSchema, columns: Sequence[PlainColumn]) -> M
     result = {}
     for item in columns:
         stored = arrow.get_field_index(item.stored)
-        if stored < 0 or not _same_shape(arrow.field(stored).type, item.field.type):
+        if stored < 0 or not _same_shape(arrow.field(stored), item.field.type):
             return None
         expected = list(_expected_leaves((item.stored,), item.field.type, 0))
         # A name with a dot cannot be distinguished from the path of a nested field.
@@ -286,24 +289,28 @@ def _plain_leaves(schema: pq.ParquetSchema, columns: Sequence[PlainColumn]) -> M
     return result
 
 
-def _same_shape(stored: pa.DataType, data_type: DataType) -> bool:
-    """Whether a nested type has the same fields with the same names in the same order. Types of values are checked elsewhere."""
+def _same_shape(stored: pa.Field, data_type: DataType) -> bool:
+    """Whether a nested type has the same fields with the same names in the same order. Storage is checked elsewhere."""
+    kind = stored.type
+    # An engine returns the type of Arrow that the writer has stated.
+    if pat.is_duration(kind) or isinstance(kind, pa.BaseExtensionType) or _EXTENSION in (stored.metadata or {}):
+        return False
     match data_type:
         case StructType():
             return (
-                pat.is_struct(stored)
-                and [item.name for item in stored] == list(data_type.names)
-                and all(_same_shape(part.type, item.type) for part, item in zip(stored, data_type.fields, strict=True))
+                pat.is_struct(kind)
+                and [item.name for item in kind] == list(data_type.names)
+                and all(_same_shape(part, item.type) for part, item in zip(kind, data_type.fields, strict=True))
             )
         case ArrayType():
-            return pat.is_list(stored) and _same_shape(stored.value_type, data_type.element_type)
+            return pat.is_list(kind) and _same_shape(kind.value_field, data_type.element_type)
         case MapType():
             return (
-                pat.is_map(stored)
-                and _same_shape(stored.key_type, data_type.key_type)
-                and _same_shape(stored.item_type, data_type.value_type)
+                pat.is_map(kind)
+                and _same_shape(kind.key_field, data_type.key_type)
+                and _same_shape(kind.item_field, data_type.value_type)
             )
-    return not pat.is_nested(stored)
+    return not pat.is_nested(kind)
 
 
 def _expected_leaves(

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -37,7 +38,9 @@ PRIMITIVES: dict[str, tuple[str, pa.DataType, list[Any]]] = {
     "c_dec18": ("decimal(18,0)", pa.decimal128(18, 0), [Decimal(10**18 - 1), Decimal(-1)]),
     "c_dec38": ("decimal(38,10)", pa.decimal128(38, 10), [Decimal("1234567890123456789012345678.0123456789")]),
 }
+_C = pl.col
 ROWS = 5
+UNKNOWN_TYPE = {"ARROW:extension:name": "an.extension", "ARROW:extension:metadata": ""}
 
 
 def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
@@ -55,11 +58,17 @@ def stored_with(content: pa.Table, target: Path, **options: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A table, how many of its files DuckDB reads itself, and conditions on its rows."""
+    """A table, and how many of its files need no conversion.
+
+    Attributes:
+        conditions: on its rows, in the SQL of DuckDB.
+        expressions: the same for polars.
+    """
 
     build: Callable[[Path], ForeignTable]
     native: int
     conditions: tuple[str, ...] = ()
+    expressions: tuple[pl.Expr, ...] = ()
 
 
 def primitives(root: Path) -> ForeignTable:
@@ -129,6 +138,26 @@ def nested_in_other_forms(root: Path) -> ForeignTable:
     return table
 
 
+def stated_types(root: Path) -> ForeignTable:
+    """Files that state other types of Arrow for the same Parquet columns: a list of a fixed size, an extension, categories."""
+    table = ForeignTable(
+        root, field("id", "long"), field("n", "long"), field("l", array("long")), field("s", array("string"))
+    )
+    words = pa.ListArray.from_arrays(pa.array(range(ROWS + 1), pa.int32()), pa.array(["a", "b", "a", "b", "a"]))
+    usual = {"n": pa.array(range(ROWS)), "l": pa.array([[1, 2]] * ROWS), "s": words}
+    categories = pa.ListArray.from_arrays(words.offsets, words.values.dictionary_encode())
+    for number, columns in enumerate(
+        (
+            {},
+            {"l": usual["l"].cast(pa.list_(pa.int64(), 2))},
+            {"s": pa.array([["a"]] * ROWS, pa.list_(pa.field("element", pa.string(), metadata=UNKNOWN_TYPE)))},
+            {"n": usual["n"].dictionary_encode(), "s": categories},
+        )
+    ):
+        table.add(f"{number}.parquet", numbered({**usual, **columns}, number * ROWS))
+    return table
+
+
 def floats_in_a_struct(root: Path) -> ForeignTable:
     table = ForeignTable(root, field("id", "long"), field("s", struct(field("x", "double"))))
     table.add("a.parquet", numbered({"s": pa.array([{"x": value} for value in (1.0, math.nan, 2.0, -0.0, None)])}))
@@ -176,6 +205,8 @@ def other_types(root: Path) -> ForeignTable:
         ({"b": pa.array(["a", "b", "", None, "c"])}, {}),
         ({"c": pa.array([Decimal("1.5"), None, *[Decimal("2.5")] * 3], pa.decimal128(9, 1))}, {}),
         ({}, {"compression": "lz4"}),
+        ({"t": pa.array(moments, pa.timestamp("us", "Europe/Berlin"))}, {}),
+        ({"t": pa.array(moments, pa.timestamp("us", "+02:00"))}, {"coerce_timestamps": "us"}),
     ]
     for number, (columns, options) in enumerate(variants):
         target = root / f"{number}.parquet"
@@ -333,6 +364,14 @@ CASES: dict[str, Case] = {
             "c_binary = 'abc'::BLOB",
             "c_dec38 > 0", "c_byte IN (127, 1)",
         ),
+        expressions=(
+            _C("c_double") > 3, _C("c_float").is_nan(), _C("c_double") == 0, _C("c_float") < 0.2,
+            (_C("c_long") > 5) & (_C("c_dec4") < 0), _C("c_date") < dt.date(1900, 1, 1),
+            _C("c_timestamp") > dt.datetime(2000, 1, 1, tzinfo=dt.UTC), _C("c_ntz").is_null(),
+            _C("c_ntz") >= dt.datetime(2000, 1, 1), _C("c_string").str.starts_with("x"), _C("c_bool"),
+            _C("c_binary") == b"abc", _C("c_dec38") > 0, _C("c_dec18") == Decimal(-1), _C("c_byte").is_in([127, 1]),
+            _C("c_short").is_between(0, 40000),
+        ),
     ),
     "floats": Case(
         build=floats,
@@ -341,26 +380,66 @@ CASES: dict[str, Case] = {
             "d > 3", "f > 3", "d = 'nan'", "f >= 'nan'", "NOT d < 3", "d <> 1", "d = 0", "f = -0.0", "d > 100", "d IN (5, 'nan')",
             "isnan(f)", "d IS NULL", "d BETWEEN 1 AND 'inf'",
         ),
+        expressions=(
+            _C("d") > 3, _C("f") > 3, _C("d") == math.nan, _C("f") >= math.nan, ~(_C("d") < 3), _C("d") != 1, _C("d") == 0,
+            _C("f") == -0.0, _C("d") > 100, _C("d").is_in([5.0, math.nan]), _C("f").is_nan(), _C("d").is_null(),
+            _C("d").is_between(1, math.inf), _C("d") < _C("f"), _C("d").is_not_nan() & (_C("f") > 0.5),
+        ),
     ),
-    "nested": Case(build=nested, native=1, conditions=("s.x > 1", "l[1] = 2", "cardinality(m) = 2", "s.y IS NULL")),
-    "nested in other forms": Case(build=nested_in_other_forms, native=1, conditions=("s.x = 2", "s.y IS NULL")),
-    "floats in a struct": Case(build=floats_in_a_struct, native=0, conditions=("s.x > 3",)),
-    "evolved": Case(build=evolved, native=1, conditions=("added IS NULL", "n > 2")),
-    "other types": Case(build=other_types, native=3, conditions=("n = 3", "t IS NULL", "s = 'é'", "b = 'c'::BLOB", "c > 2")),
-    "old calendar": Case(build=old_calendar, native=1, conditions=("d > DATE '1500-01-01'",)),
+    "nested": Case(build=nested, native=1, conditions=("s.x > 1", "l[1] = 2", "cardinality(m) = 2", "s.y IS NULL"),
+        expressions=(_C("s").struct.field("x") > 1, _C("l").list.first() == 2, _C("s").struct.field("y").is_null()),
+    ),
+    "nested in other forms": Case(build=nested_in_other_forms, native=1, conditions=("s.x = 2", "s.y IS NULL"),
+        expressions=(_C("s").struct.field("x") == 2, _C("s").struct.field("y").is_null()),
+    ),
+    "floats in a struct": Case(build=floats_in_a_struct, native=0, conditions=("s.x > 3",),
+        expressions=(_C("s").struct.field("x") > 3,),
+    ),
+    "evolved": Case(build=evolved, native=1, conditions=("added IS NULL", "n > 2"),
+        expressions=(_C("added").is_null(), _C("n") > 2),
+    ),
+    "other types": Case(build=other_types, native=5, conditions=("n = 3", "t IS NULL", "s = 'é'", "b = 'c'::BLOB", "c > 2"),
+        expressions=(
+            _C("n") == 3, _C("t").is_null(), _C("t") > dt.datetime(2001, 1, 1, tzinfo=dt.UTC), _C("s") == "é",
+            _C("b") == b"c", _C("c") > 2,
+        ),
+    ),
+    "stated types": Case(build=stated_types, native=2, conditions=("n = 3", "l[1] = 1", "s[1] = 'a'"),
+        expressions=(_C("n") == 3, _C("l").list.first() == 1, _C("s").list.first() == "a"),
+    ),
+    "old calendar": Case(build=old_calendar, native=1, conditions=("d > DATE '1500-01-01'",),
+        expressions=(_C("d") > dt.date(1500, 1, 1),),
+    ),
     "partitioned": Case(
         build=partitioned,
         native=3,
         conditions=("p_int = 3", "p_int IS NULL", "p_double = 'nan'", "p_float > 1 AND v = 'v0'", "p_date = DATE '2024-02-29'"),
+        expressions=(
+            _C("p_int") == 3, _C("p_int").is_null(), _C("p_double") == math.nan, (_C("p_float") > 1) & (_C("v") == "v0"),
+            (_C("p_float") > 1) | (_C("v") == "v1"), _C("p_date") == dt.date(2024, 2, 29),
+            _C("p_string").str.len_chars() > 3, _C("p_bool"),
+        ),
     ),
-    "vectors": Case(build=with_vectors, native=2, conditions=("id = 5", "p IS NULL", "p = 'x' AND id > 7", "v = 'v1'")),
-    "mapped by name": Case(build=mapped_by_name, native=2, conditions=("a > 0", "b = 'v1'", "P = 0")),
+    "vectors": Case(build=with_vectors, native=2, conditions=("id = 5", "p IS NULL", "p = 'x' AND id > 7", "v = 'v1'"),
+        expressions=(_C("id") == 5, _C("p").is_null(), (_C("p") == "x") & (_C("id") > 7), _C("v") == "v1"),
+    ),
+    "mapped by name": Case(build=mapped_by_name, native=2, conditions=("a > 0", "b = 'v1'", "P = 0"),
+        expressions=(_C("a") > 0, _C("b") == "v1", _C("P") == 0),
+    ),
     "mapped by id": Case(build=mapped_by_id, native=0),
-    "names in other cases": Case(build=names_in_other_cases, native=1, conditions=("name = 'a'",)),
-    "columns of DuckDB": Case(build=columns_of_duckdb, native=2, conditions=("filename = 'f' AND p = 1",)),
-    "char": Case(build=char_column, native=0, conditions=("c = 'a  '",)),
+    "names in other cases": Case(build=names_in_other_cases, native=1, conditions=("name = 'a'",),
+        expressions=(_C("Name") == "a",),
+    ),
+    "columns of DuckDB": Case(build=columns_of_duckdb, native=2, conditions=("filename = 'f' AND p = 1",),
+        expressions=((_C("filename") == "f") & (_C("p") == 1),),
+    ),
+    "char": Case(build=char_column, native=0, conditions=("c = 'a  '",),
+        expressions=(_C("c") == "a ",),
+    ),
     "special paths": Case(build=special_paths, native=1),
     "not null": Case(build=not_null, native=2),
     "empty table": Case(build=empty_table, native=0),
-    "empty files": Case(build=empty_files, native=2, conditions=("id > 3",)),
+    "empty files": Case(build=empty_files, native=2, conditions=("id > 3",),
+        expressions=(_C("id") > 3,),
+    ),
 }  # fmt: skip

@@ -14,7 +14,9 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import as_predicate, names_table, names_version
+from cm_delta_dagster.protocol.actions.file_columns import REMOVE_SCHEMA
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
+from cm_delta_dagster.protocol.log.action_reconciliation import FileState
 from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, leaves
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.storage.store import Store
@@ -78,6 +80,11 @@ class SnapshotScan:
     def check(self) -> None:
         """Raise InvalidArgumentError for a condition that cannot be parsed, and for row ids that the table does not have."""
         _ = self.predicate, self.row_ids
+
+    def with_files(self, files: pa.Table) -> "SnapshotScan":
+        """The same scan of these files of the version, columns of ``file_columns.ADD_SCHEMA``."""
+        state = FileState.of(files, REMOVE_SCHEMA.empty_table(), location=self.snapshot.location)
+        return replace(self, snapshot=self.snapshot.with_files(state))
 
     def in_time_zone(self, zone: tzinfo | None) -> "SnapshotScan":
         """The same scan with another time zone for times that state none."""

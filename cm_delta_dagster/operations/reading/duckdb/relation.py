@@ -22,8 +22,6 @@ from cm_delta_dagster.operations.reading.duckdb.names import quoted_name
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
-from cm_delta_dagster.protocol.actions.file_columns import REMOVE_SCHEMA
-from cm_delta_dagster.protocol.log.action_reconciliation import FileState
 from cm_delta_dagster.protocol.schema.types import FLOAT
 from cm_delta_dagster.storage.local_store import LocalStore
 
@@ -100,7 +98,7 @@ def native_relation(
             return None
         if len(plain) < files.num_rows:
             others = files.take(sorted({*range(files.num_rows)} - {file.row for file in plain}))
-            relation = relation.union(connection.from_arrow(read_dataset(_with_files(scan, others))))
+            relation = relation.union(connection.from_arrow(read_dataset(scan.with_files(others))))
     except (library.Error, OverflowError):
         # For example because access to files is disabled, or because Python does not have the value of a partition.
         return None
@@ -118,12 +116,6 @@ def raise_missing_file(error: Exception) -> None:
         if path.endswith(".parquet") and not os.path.exists(path):
             with DataFile(LocalStore(), f"file://{path}", 0).errors():
                 raise FileNotFoundError(path) from error
-
-
-def _with_files(scan: SnapshotScan, files: pa.Table) -> SnapshotScan:
-    snapshot = scan.snapshot
-    state = FileState.of(files, REMOVE_SCHEMA.empty_table(), location=snapshot.location)
-    return replace(scan, snapshot=snapshot.with_files(state))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
