@@ -10,50 +10,23 @@ differ. It prints the median wall time and the minimum CPU time of each way, and
 
 import argparse
 import shutil
-import statistics
 import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
+from benchmarks.paired_times import QueryTimes, measure_in_turn, print_times
 from benchmarks.tpch_queries import QUERIES, TABLES
 from cm_delta_dagster import Connection, connect
 
 BOUND = 1.2
 """The time of a query through the catalog divided by its time over the bare files."""
-
-
-@dataclass(slots=True)
-class Seconds:
-    """Wall time and CPU time of each counted run of a query."""
-
-    wall: list[float] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class QueryTimes:
-    """The times of one query through the catalog and over the bare files."""
-
-    catalog: Seconds = field(default_factory=Seconds)
-    bare: Seconds = field(default_factory=Seconds)
-
-    @property
-    def ratio(self) -> float:
-        """By the median wall time."""
-        return statistics.median(self.catalog.wall) / statistics.median(self.bare.wall)
-
-    @property
-    def cpu_ratio(self) -> float:
-        """By the minimum CPU time."""
-        return min(self.catalog.cpu) / min(self.bare.cpu)
 
 
 def generate(folder: Path, *, scale: float, files: int) -> None:
@@ -65,9 +38,9 @@ def generate(folder: Path, *, scale: float, files: int) -> None:
     subprocess.run([*command, "--no-progress", "--field-ids", "false"], check=True, stdout=subprocess.DEVNULL)
 
 
-def adopt(lake: Connection, data: Path, tables: Path) -> None:
+def adopt(lake: Connection, data: Path, tables: Path, names: Sequence[str] = TABLES) -> None:
     """Make tables ``main.tpch.<name>`` of copies of the folders of ``data``."""
-    for name in TABLES:
+    for name in names:
         shutil.copytree(data / name, tables / name)
         lake.onboarding.adopt(str(tables / name), f"main.tpch.{name}")
 
@@ -76,26 +49,20 @@ def measure(lake: Connection, data: Path, *, rounds: int, numbers: Sequence[int]
     """The times of the queries with these numbers. Raises AssertionError if two answers differ."""
     catalog = {name: f"main.tpch.{name}" for name in TABLES}
     bare = {name: f"read_parquet('{data / name}/*.parquet')" for name in TABLES}
-    times = {number: QueryTimes() for number in numbers}
     with lake.duckdb() as through, duckdb.connect() as direct:
-        for turn in range(rounds + 1):
-            for number in numbers:
-                ways = [(times[number].catalog, through, catalog), (times[number].bare, direct, bare)]
-                answers = []
-                for seconds, connection, names in ways if turn % 2 else reversed(ways):
-                    wall, cpu, answer = _timed(connection, QUERIES[number].format_map(names))
-                    answers.append(answer)
-                    if turn:
-                        seconds.wall.append(wall)
-                        seconds.cpu.append(cpu)
-                assert turn or _equal(*answers), f"the answers of query {number} differ"
-    return times
+        runs = {
+            number: (
+                partial(_answer, through, QUERIES[number].format_map(catalog)),
+                partial(_answer, direct, QUERIES[number].format_map(bare)),
+            )
+            for number in numbers
+        }
+        return measure_in_turn(runs, rounds=rounds, equal=_equal)
 
 
-def _timed(connection: Any, text: str) -> tuple[float, float, list[tuple[Any, ...]]]:
-    wall, cpu = time.perf_counter(), time.process_time()
-    answer = connection.execute(text).fetchall()
-    return time.perf_counter() - wall, time.process_time() - cpu, answer
+def _answer(connection: Any, text: str) -> list[tuple[Any, ...]]:
+    answer: list[tuple[Any, ...]] = connection.execute(text).fetchall()
+    return answer
 
 
 def _equal(first: list[tuple[Any, ...]], second: list[tuple[Any, ...]]) -> bool:
@@ -126,22 +93,7 @@ def main() -> None:
         with connect(f"sqlite:///{home}/catalog.db", warehouse=f"{home}/warehouse") as lake:
             adopt(lake, data, Path(home) / "tables")
             times = measure(lake, data, rounds=options.rounds, numbers=options.queries)
-    print("query | catalog: median wall / min CPU ms | bare | ratio of median wall / of min CPU")
-    for number, of_query in times.items():
-        shown = [
-            f"{statistics.median(seconds.wall) * 1000:.1f} / {min(seconds.cpu) * 1000:.1f}"
-            for seconds in (of_query.catalog, of_query.bare)
-        ]
-        print(f"{number} | {' | '.join(shown)} | {of_query.ratio:.2f} / {of_query.cpu_ratio:.2f}")
-    above = [number for number, of_query in times.items() if of_query.ratio > BOUND]
-    wall, cpu = (
-        sum(sum(getattr(item.catalog, clock)) for item in times.values())
-        / sum(sum(getattr(item.bare, clock)) for item in times.values())
-        for clock in ("wall", "cpu")
-    )
-    print(
-        f"all queries: {wall:.2f} / {cpu:.2f}; bound {BOUND} by wall time; above it: {', '.join(map(str, above)) or 'none'}"
-    )
+    print_times(times, bound=BOUND)
 
 
 if __name__ == "__main__":
