@@ -14,8 +14,8 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRul
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.errors import CommitConflictError, IllegalCommitError, InvalidArgumentError
-from cm_delta_dagster.operations.maintenance import optimize as optimize_module
+from cm_delta_dagster.errors import CommitConflictError, CorruptLogError, IllegalCommitError, InvalidArgumentError
+from cm_delta_dagster.operations.maintenance import arrow_rewrite, spark_rewrite
 from cm_delta_dagster.operations.maintenance.optimize import optimize, plan_optimize
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizeOutcome
 from cm_delta_dagster.operations.maintenance.packing import pack
@@ -27,6 +27,7 @@ from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, table_to_adds
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
@@ -189,21 +190,23 @@ def test_every_partition_gets_its_own_file_and_keeps_its_rows(build: Callable[..
 
 
 @pytest.mark.requirements("OPT-1", "OPT-2")
-def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
-    build: Callable[..., TableBuilder], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("engine", list(WriteEngine))
+def test_each_of_many_small_bins_becomes_a_file(
+    build: Callable[..., TableBuilder], caplog: pytest.LogCaptureFixture, engine: WriteEngine
 ) -> None:
-    """More partitions than tasks; the progress is logged."""
+    """More partitions than tasks; the progress is logged, by Arrow for each file."""
     lake = build("id long, p int", partition_by=["p"])
     rows = [(number, number % 40) for number in range(80)]
     lake.append(*rows)
     lake.append(*rows)
     before = lake.rows()
-    with caplog.at_level(logging.INFO, logger=optimize_module.__name__):
-        result = optimize(lake.table, spark=lake.spark)
+    with caplog.at_level(logging.INFO):
+        result = optimize(lake.table, spark=lake.spark, engine=engine)
     assert (result.num_bins, result.num_removed_files, result.num_added_files) == (40, 80, 40)
-    assert [message.partition(" after")[0] for message in messages_of(caplog, optimize_module)] == [
+    module = arrow_rewrite if engine is WriteEngine.ARROW else spark_rewrite
+    assert [message.partition(" after")[0] for message in messages_of(caplog, module)][-1] == (
         f"OPTIMIZE of {lake.table.identifier}: 40 of 40 files written"
-    ]
+    )
     values = lake.table.snapshot().files["partitionValues"].to_pylist()
     assert sorted(int(dict(value)["p"]) for value in values) == list(range(40))
     assert lake.rows() == before
@@ -306,15 +309,18 @@ def test_files_without_statistics_are_counted_instead(build: Callable[..., Table
 
 
 @pytest.mark.requirements("OPT-2")
-def test_a_rewrite_that_would_change_the_content_is_never_committed(build: Callable[..., TableBuilder]) -> None:
-    """The log says that there were more rows than the files hold."""
+@pytest.mark.parametrize(("engine", "error"), [(WriteEngine.SPARK, IllegalCommitError), (None, CorruptLogError)])
+def test_a_rewrite_that_would_change_the_content_is_never_committed(
+    build: Callable[..., TableBuilder], engine: WriteEngine | None, error: type[Exception]
+) -> None:
+    """The log says that there were more rows than the files hold. Arrow notices it when it reads a file."""
     lake = build()
     lake.append((1, "a"))
     lake.append((2, "b"))
     forget_statistics(lake, '{"numRecords":2}')
     version, files = lake.table.snapshot().version, data_files(lake)
-    with pytest.raises(IllegalCommitError, match="nothing was committed"):
-        optimize(lake.table, spark=lake.spark)
+    with pytest.raises(error, match="nothing was committed" if engine is not None else "the log says"):
+        optimize(lake.table, spark=lake.spark, engine=engine)
     assert lake.table.snapshot().version == version
     assert data_files(lake) == files
 

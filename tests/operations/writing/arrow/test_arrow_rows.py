@@ -303,7 +303,7 @@ def _without_bytes(end: tuple[list[str], Mapping[str, str], str]) -> tuple[list[
     return rows, {name: value for name, value in metrics.items() if not name.endswith("Bytes")}, message
 
 
-def test_a_slice_of_parts_of_files_is_replaced_by_spark(lake: Connection) -> None:
+def test_a_slice_of_parts_of_files_is_replaced(lake: Connection) -> None:
     table = lake.create_table_as("main.test.t", [{"id": 1}, {"id": 2}])
     table.overwrite(pa.table({"id": [2, 2]}), where="id = 2")
     assert sorted(table.to_arrow()["id"].to_pylist()) == [1, 2, 2]
@@ -314,7 +314,6 @@ def test_a_slice_of_parts_of_files_is_replaced_by_spark(lake: Connection) -> Non
 @pytest.mark.parametrize(
     ("where", "reason"),
     [
-        ("id = 2", "files may hold rows that they replace and others"),
         ("sqrt(id) > 1", "only Spark evaluates the condition"),
         ("at > '2026-01-01'", "only Spark evaluates the condition"),
     ],

@@ -263,7 +263,7 @@ def test_an_engine_that_cannot_write_the_rows_is_an_error(
     for rows in (pa.table({"id": [1]}), spark.range(1)):
         with pytest.raises(InvalidArgumentError, match=r"evaluates the generated column 'v' .*, and Arrow was chosen"):
             table.append(rows, engine="arrow")
-    with pytest.raises(InvalidArgumentError, match=r"keys select the rows .* and Arrow was chosen"):
+    with pytest.raises(InvalidArgumentError, match=r"evaluates the generated column 'v' .* and Arrow was chosen"):
         table.overwrite(pa.table({"id": [1]}), keys="id", engine="arrow")
     with pytest.raises(InvalidArgumentError, match="engine"):
         table.append(pa.table({"id": [1]}), engine="duckdb")
