@@ -88,8 +88,8 @@ def database_of(kind: str, directory: Path) -> Iterator[str]:
 
 
 @contextmanager
-def _server(database: str, warehouse: str) -> Iterator[tuple[str, str]]:
-    """URL and token of a server in a process of its own."""
+def server_of(database: str, warehouse: str) -> Iterator[tuple[str, str, int]]:
+    """URL, token and process id of a server in a process of its own."""
     from tests.support.server_process import free_port, server_process
 
     with SqlCatalog(database, warehouse=warehouse) as catalog:
@@ -98,8 +98,8 @@ def _server(database: str, warehouse: str) -> Iterator[tuple[str, str]]:
     program = "from cm_delta_dagster.cli.main import main; main()"
     command = [sys.executable, "-c", program, "serve", "--warehouse", warehouse, "--port", str(port)]
     environment = {**os.environ, "CM_DELTA_CATALOG_URL": database}
-    with server_process(command, port=port, directory=Path(__file__).parents[1], environment=environment):
-        yield f"http://127.0.0.1:{port}", token
+    with server_process(command, port=port, directory=Path(__file__).parents[1], environment=environment) as pid:
+        yield f"http://127.0.0.1:{port}", token, pid
 
 
 def measure(kind: str, rounds: int, *, seed: int = 1) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def measure(kind: str, rounds: int, *, seed: int = 1) -> dict[str, Any]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench")))
         database = stack.enter_context(database_of(kind, directory))
         warehouse = f"file://{directory}/warehouse"
-        url, token = stack.enter_context(_server(database, warehouse))
+        url, token, _ = stack.enter_context(server_of(database, warehouse))
         direct = stack.enter_context(SqlCatalog(database, warehouse=warehouse, principal="bench"))
         over_http = stack.enter_context(HttpCatalog(url, token))
         tables = {"direct": _Committing(direct, direct, "direct"), "server": _Committing(direct, over_http, "server")}

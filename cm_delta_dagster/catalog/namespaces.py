@@ -56,10 +56,26 @@ class NamespaceRegistry(typing.Protocol):
         """
         ...
 
-    def list_catalogs(self) -> tuple[Namespace, ...]:
-        """The catalogs, sorted by name."""
+    def list_catalogs(self, *, after: str = "", limit: int | None = None) -> tuple[Namespace, ...]:
+        """The catalogs, sorted by the code points of their names.
+
+        Args:
+            after: leave out the names up to this one, which no catalog need have; empty for none.
+            limit: the greatest number of catalogs; None for all.
+
+        Raises:
+            InvalidArgumentError: ``limit`` is not positive.
+        """
         ...
 
-    def list_schemas(self, catalog: str = "") -> tuple[Namespace, ...]:
-        """The schemas of a catalog, or of all catalogs, sorted by name. Raises InvalidArgumentError for a malformed name."""
+    def list_schemas(self, catalog: str = "", *, after: str = "", limit: int | None = None) -> tuple[Namespace, ...]:
+        """The schemas of a catalog, or of all catalogs, sorted by the code points of catalog and schema.
+
+        Args:
+            after: as for :meth:`list_catalogs`, with the name ``catalog.schema``.
+            limit: as for :meth:`list_catalogs`.
+
+        Raises:
+            InvalidArgumentError: ``catalog`` or ``after`` is malformed, or ``limit`` is not positive.
+        """
         ...

@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.tables import (
     StagingTable,
     TableEntry,
     TableIdentifier,
+    TablePage,
 )
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
@@ -81,8 +82,27 @@ class TableRegistry(typing.Protocol):
         """Same as ``load_table``, for the table with this id. Raises TableNotFoundError."""
         ...
 
-    def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
-        """Names under ``scope`` (``""``, ``catalog`` or ``catalog.schema``), sorted."""
+    def list_tables(
+        self, scope: str = "", *, after: TableIdentifier | None = None, limit: int | None = None
+    ) -> tuple[TableIdentifier, ...]:
+        """Names under ``scope`` (``""``, ``catalog`` or ``catalog.schema``), sorted by code points.
+
+        Args:
+            after: leave out the names up to this one, which no table need have.
+            limit: the greatest number of names; None for all.
+
+        Raises:
+            InvalidArgumentError: ``scope`` is malformed, or ``limit`` is not positive.
+        """
+        ...
+
+    def readable_tables(
+        self, scope: str = "", *, after: TableIdentifier | None = None, limit: int | None = None
+    ) -> TablePage:
+        """Same as ``load_table`` for the tables of ``list_tables`` that the caller may read, from one query.
+
+        ``limit`` counts the tables that the caller may not read too. Arguments and errors are those of ``list_tables``.
+        """
         ...
 
     def register_path(self, identifier: TableIdentifier, location: str) -> None:

@@ -121,6 +121,19 @@ class TableEntry:
     definition: RecordedDefinition | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TablePage:
+    """A part of the tables of a scope, in the order of their names.
+
+    Attributes:
+        entries: the tables that the caller may read.
+        last: the name after which the next part begins, whether the caller may read that table or not; None at the end.
+    """
+
+    entries: tuple[TableEntry, ...]
+    last: TableIdentifier | None
+
+
 class InactiveState(StrEnum):
     """State of a table without a name.
 

@@ -36,6 +36,7 @@ from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CON
 from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES_CONTRACT
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
 from tests.contracts.table_registry_definition_contract import TABLE_REGISTRY_DEFINITION_CONTRACT
+from tests.contracts.table_registry_lists_contract import TABLE_REGISTRY_LISTS_CONTRACT
 from tests.contracts.tokens_contract import TOKENS_CONTRACT
 from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
 from tests.support.waiting import until
@@ -44,6 +45,7 @@ CONTRACT = (
     *TABLE_REGISTRY_CONTRACT,
     *TABLE_REGISTRY_DEFINITION_CONTRACT,
     *TABLE_REGISTRY_CLONES_CONTRACT,
+    *TABLE_REGISTRY_LISTS_CONTRACT,
     *NAMESPACES_CONTRACT,
     *COMMIT_COORDINATOR_CONTRACT,
     *COMMIT_COORDINATOR_CONCURRENCY_CONTRACT,

@@ -295,18 +295,6 @@ def one_of_concurrent_undrop_and_purge_succeeds(bench: Bench) -> None:
             assert all(purged.result() != undropped.result() for purged, undropped in outcomes)
 
 
-def tables_are_listed_by_scope_in_order_of_name(bench: Bench) -> None:
-    with bench.client() as catalog:
-        texts = ["b.s.t", "a.s.t", "a.S.t", "a.s-2.t", "a.s.Ü", "a.s.a_1"]
-        for text in texts:
-            create(catalog, TableIdentifier.parse(text))
-        create(catalog, TableIdentifier.parse("a.s.gone"))
-        catalog.registry.drop_table(TableIdentifier.parse("a.s.gone"))
-        assert catalog.registry.list_tables() == tuple(sorted(map(TableIdentifier.parse, texts)))
-        assert [str(name) for name in catalog.registry.list_tables("a.s")] == ["a.s.a_1", "a.s.t", "a.s.Ü"]
-        assert len(catalog.registry.list_tables("a")) == 5 and catalog.registry.list_tables("c") == ()
-
-
 def names_that_are_not_safe_in_paths_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         for part in ("a/b", "a b", "a%b", "..", "", "a'b", "a.b", "u\u0308", "x" * 300, "a\x00"):
@@ -430,6 +418,5 @@ TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (
     a_purge_needs_the_permission_of_the_rules,
     a_purged_reservation_cannot_be_registered,
     one_of_concurrent_undrop_and_purge_succeeds,
-    tables_are_listed_by_scope_in_order_of_name,
     names_that_are_not_safe_in_paths_are_refused,
 )

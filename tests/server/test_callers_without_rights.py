@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from cm_delta_dagster.catalog.maintenance import LeaseLost, MaintenanceDecision
 from cm_delta_dagster.catalog.rest.http_catalog import HttpCatalog
 from cm_delta_dagster.catalog.rest.operations import PATH, CatalogOperation
-from cm_delta_dagster.catalog.sql.access.token_limits import FOR_EVERYBODY, READS
+from cm_delta_dagster.catalog.sql.access.token_limits import FILTERED, FOR_EVERYBODY, READS
 from cm_delta_dagster.errors import (
     CmDeltaError,
     CommitRefusedError,
@@ -38,6 +38,7 @@ _OF_EVERYBODY = {
     "registry.list_tables": _NAMES,
     "registry.registered_paths": _NAMES,
     "registry.inactive_tables": _NAMES,
+    "registry.readable_tables": "lists the tables that the caller may read: none",
     "namespaces.list_catalogs": _NAMES,
     "namespaces.list_schemas": _NAMES,
     "commit_policies.commit_policies": _RULES,
@@ -183,7 +184,7 @@ def test_a_read_only_token_of_an_owner_changes_nothing(server: LiveServer, full:
 def test_a_token_of_another_scope_reaches_nothing(server: LiveServer, full: FullCatalog) -> None:
     known = without_rights(server, full, server.token_for(OWNER, scope="main.staff", by=OWNER))
     assert wrong_refusals(known, {}) == {}
-    assert answered(known) == set(_OF_EVERYBODY) == FOR_EVERYBODY - {"coordinator.now_ms"}
+    assert answered(known) == set(_OF_EVERYBODY) == (FOR_EVERYBODY | FILTERED) - {"coordinator.now_ms"}
 
 
 _SCHEMA_PATH = "/catalogs/{catalog}/schemas/{schema}"

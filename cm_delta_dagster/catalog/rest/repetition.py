@@ -34,6 +34,7 @@ READS: Mapping[str, frozenset[str]] = {
             "load_tables",
             "load_table_by_id",
             "list_tables",
+            "readable_tables",
             "registered_path",
             "registered_paths",
             "clones_of",

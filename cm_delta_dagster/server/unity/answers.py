@@ -1,6 +1,6 @@
 """Answers in JSON, which are large for lists of tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi import Response
@@ -17,15 +17,25 @@ class JsonAnswer(Response):
         return to_json(content)
 
 
-class ListAnswer(Response):
+class ListAnswer:
     """A page of a list, encoded in parts, so that the values of a large page do not exist at the same time.
 
     Args:
-        parts: the members of the list, in several parts.
+        name: of the list in the answer.
     """
 
-    media_type = "application/json"
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._parts: list[bytes] = []
 
-    def __init__(self, name: str, parts: Iterable[Sequence[Any]], next_token: str | None) -> None:
-        members = b",".join(to_json(part)[1:-1] for part in parts if part)
-        super().__init__(b"{%s:[%s],%s:%s}" % (to_json(name), members, to_json("next_page_token"), to_json(next_token)))
+    def add(self, members: Iterable[Any]) -> None:
+        """Encode the next members."""
+        part = to_json(list(members))[1:-1]
+        if part:
+            self._parts.append(part)
+
+    def ended(self, next_token: str | None) -> Response:
+        """The answer, which has no more members."""
+        token = b"%s:%s" % (to_json("next_page_token"), to_json(next_token))
+        body = b"{%s:[%s],%s}" % (to_json(self._name), b",".join(self._parts), token)
+        return Response(body, media_type=JsonAnswer.media_type)

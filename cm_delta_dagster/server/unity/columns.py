@@ -7,7 +7,10 @@ the log silently gets no element type, so answers always have the other one. The
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 _TO_WIRE = {
     "elementType": "element-type",
@@ -19,7 +22,6 @@ _TO_WIRE = {
 _TO_LOG = {wire: log for log, wire in _TO_WIRE.items()}
 _NESTED = ("elementType", "keyType", "valueType", "element-type", "key-type", "value-type")
 
-_FIELD_JSON = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _TYPE_TEXTS = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 """Names of the older API, which are those of SQL, for types that have another name in the log."""
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)", re.ASCII)
@@ -56,33 +58,50 @@ def _renamed(data_type: Any, names: Mapping[str, str]) -> Any:
 
 def column_infos(schema_string: str, partition_columns: Sequence[str]) -> list[dict[str, Any]]:
     """The columns of the older API for the schema JSON of the log."""
-    return [
-        _column_info(field, position, partition_columns)
-        for position, field in enumerate(json.loads(schema_string)["fields"])
-    ]
+    partition_indexes = {name: index for index, name in enumerate(partition_columns)}
+    infos = []
+    for position, field in enumerate(from_json(schema_string)["fields"]):
+        name, data_type = field["name"], field["type"]
+        described = _simple_type(data_type) if isinstance(data_type, str) else _nested_type(data_type)
+        infos.append(
+            {
+                "name": name,
+                **described,
+                "type_json": to_json(field).decode(),
+                "type_interval_type": None,
+                "position": position,
+                "comment": (field.get("metadata") or {}).get("comment"),
+                "nullable": field.get("nullable", True),
+                "partition_index": partition_indexes.get(name),
+            }
+        )
+    return infos
 
 
-def _column_info(field: Mapping[str, Any], position: int, partition_columns: Sequence[str]) -> dict[str, Any]:
-    name = field["name"]
-    precision, scale = _precision_and_scale(field["type"])
+@lru_cache(maxsize=256)
+def _simple_type(data_type: str) -> Mapping[str, Any]:
+    """What describes a type that is no nested one. A list of tables has a hundred thousand columns, and few types."""
+    precision, scale = _precision_and_scale(data_type)
     return {
-        "name": name,
-        "type_text": type_text(field["type"]),
-        "type_json": _FIELD_JSON.encode(field),
-        "type_name": _type_name(field["type"]),
+        "type_text": type_text(data_type),
+        "type_name": _TYPE_NAMES.get(data_type, data_type.partition("(")[0].upper()),
         "type_precision": precision,
         "type_scale": scale,
-        "type_interval_type": None,
-        "position": position,
-        "comment": (field.get("metadata") or {}).get("comment"),
-        "nullable": field.get("nullable", True),
-        "partition_index": partition_columns.index(name) if name in partition_columns else None,
     }
 
 
-def _precision_and_scale(data_type: Any) -> tuple[int | None, int | None]:
+def _nested_type(data_type: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {
+        "type_text": type_text(data_type),
+        "type_name": str(data_type["type"]).upper(),
+        "type_precision": None,
+        "type_scale": None,
+    }
+
+
+def _precision_and_scale(data_type: str) -> tuple[int | None, int | None]:
     """Those of a decimal, which Sail reads nowhere else; None for other types."""
-    decimal = _DECIMAL.fullmatch(data_type) if isinstance(data_type, str) else None
+    decimal = _DECIMAL.fullmatch(data_type)
     return (None, None) if decimal is None else (int(decimal[1]), int(decimal[2]))
 
 
@@ -98,9 +117,3 @@ def type_text(data_type: Any) -> str:
         case _:
             fields = (f"{field['name']}:{type_text(field['type'])}" for field in data_type["fields"])
             return f"struct<{','.join(fields)}>"
-
-
-def _type_name(data_type: Any) -> str:
-    if not isinstance(data_type, str):
-        return str(data_type["type"]).upper()
-    return _TYPE_NAMES.get(data_type, data_type.partition("(")[0].upper())

@@ -4,18 +4,18 @@ What both APIs do is one function; a route here translates the request, and give
 """
 
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
+from fastapi import Response
 from fastapi.responses import PlainTextResponse
 
 from cm_delta_dagster.catalog.namespaces import Namespace
-from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
-from cm_delta_dagster.errors import OperationRefusedError
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.server.path_router import PathRouter
 from cm_delta_dagster.server.unity import commits, creation, credentials, older_commits
-from cm_delta_dagster.server.unity.answers import JsonAnswer, ListAnswer
+from cm_delta_dagster.server.unity.answers import JsonAnswer
 from cm_delta_dagster.server.unity.creation import require_catalog, require_schema
 from cm_delta_dagster.server.unity.older_models import (
     CreateSchemaRequest,
@@ -25,26 +25,26 @@ from cm_delta_dagster.server.unity.older_models import (
     OlderStagingRequest,
     OlderTableRequest,
 )
-from cm_delta_dagster.server.unity.requests import AskedPage, CallerTables, Tables, table_of
+from cm_delta_dagster.server.unity.requests import AskedPage, Tables, table_of
 from cm_delta_dagster.server.unity.stated_tables import older_stated_table
+from cm_delta_dagster.server.unity.table_lists import table_list
 from cm_delta_dagster.server.unity.tables import catalog_info, schema_info, table_info
 from cm_delta_dagster.server.wires import UNITY_PATH
 
 router = PathRouter(UNITY_PATH, prefix=UNITY_PATH, tags=["Unity Catalog: older API"])
 
 _COMMITS = "/delta/preview/commits"
-_TOGETHER = 500
-"""Tables of a page that are loaded by one statement."""
 
 
 @router.get("/catalogs")
 def list_catalogs(tables: Tables, page: AskedPage) -> dict[str, Any]:
     """The catalogs, by pages."""
-    catalogs = {catalog.name: catalog for catalog in tables.client.namespaces.list_catalogs()}
-    shown = page.page_of(sorted(catalogs), listing="catalogs")
+    listing = "catalogs"
+    catalogs = tables.client.namespaces.list_catalogs(after=page.last_name(listing), limit=page.limit + 1)
+    shown, next_token = page.split(catalogs, listing=listing)
     return {
-        "catalogs": [catalog_info(catalogs[name], catalog_id=_id_of(catalogs[name])) for name in shown.names],
-        "next_page_token": shown.next_token,
+        listing: [catalog_info(catalog, catalog_id=_id_of(catalog)) for catalog in shown],
+        "next_page_token": next_token,
     }
 
 
@@ -58,12 +58,19 @@ def get_catalog(tables: Tables, name: str) -> dict[str, Any]:
 @router.get("/schemas")
 def list_schemas(tables: Tables, catalog_name: str, page: AskedPage) -> dict[str, Any]:
     """The schemas of a catalog, by pages."""
-    require_catalog(tables.client, catalog_name)
-    schemas = {schema.name: schema for schema in tables.client.namespaces.list_schemas(catalog_name)}
-    shown = page.page_of(sorted(schemas), listing=f"schemas {catalog_name}")
+    listing = f"schemas {catalog_name}"
+    after = page.last_name(listing)
+    try:
+        schemas = tables.client.namespaces.list_schemas(catalog_name, after=after, limit=page.limit + 1)
+    except InvalidArgumentError:  # No catalog has such a name.
+        require_catalog(tables.client, catalog_name)
+        raise
+    if not schemas:
+        require_catalog(tables.client, catalog_name)
+    shown, next_token = page.split(schemas, listing=listing)
     return {
-        "schemas": [schema_info(schemas[name], schema_id=_id_of(schemas[name])) for name in shown.names],
-        "next_page_token": shown.next_token,
+        "schemas": [schema_info(schema, schema_id=_id_of(schema)) for schema in shown],
+        "next_page_token": next_token,
     }
 
 
@@ -116,31 +123,10 @@ def create_table(tables: Tables, body: OlderTableRequest) -> JsonAnswer:
     return JsonAnswer(table_info(tables.described(entry)))
 
 
-@router.get("/tables")
-def list_tables(tables: Tables, catalog_name: str, schema_name: str, page: AskedPage) -> ListAnswer:
+@router.get("/tables", response_class=Response)
+def list_tables(tables: Tables, catalog_name: str, schema_name: str, page: AskedPage) -> Response:
     """The tables of a schema that the caller may read, by pages. A page has fewer if the caller may not read all of them."""
-    schema = f"{catalog_name}.{schema_name}"
-    require_schema(tables.client, schema)
-    identifiers = {identifier.table: identifier for identifier in tables.client.registry.list_tables(schema)}
-    shown = page.page_of(list(identifiers), listing=f"tables {schema}")
-    infos = (_infos(tables, [identifiers[name] for name in names]) for names in shown.batches(_TOGETHER))
-    return ListAnswer("tables", infos, shown.next_token)
-
-
-def _infos(tables: CallerTables, identifiers: Sequence[TableIdentifier]) -> list[dict[str, Any]]:
-    entries = sorted(_readable(tables, identifiers), key=lambda entry: entry.identifier)
-    return [table_info(tables.described(entry)) for entry in entries]
-
-
-def _readable(tables: Tables, identifiers: Sequence[TableIdentifier]) -> Sequence[TableEntry]:
-    """The tables that the caller may read, and that were not dropped meanwhile."""
-    registry = tables.client.registry
-    try:
-        return registry.load_tables(identifiers)
-    except OperationRefusedError:
-        if len(identifiers) == 1:
-            return ()
-    return [entry for identifier in identifiers for entry in _readable(tables, (identifier,))]
+    return table_list(tables, (catalog_name, schema_name), page)
 
 
 @router.get("/tables/{full_name}")

@@ -6,30 +6,14 @@ Names that were added or dropped between two pages are neither repeated nor an e
 import base64
 import binascii
 import json
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.namespaces import Namespace
 from cm_delta_dagster.errors import InvalidArgumentError
 
 MAX_PAGE = 10_000
 """Names on a page. Clients that ask for no number read one page: DuckDB and Sail do not follow tokens."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """A part of a list.
-
-    Attributes:
-        next_token: None on the last page.
-    """
-
-    names: Sequence[str]
-    next_token: str | None
-
-    def batches(self, size: int) -> Iterator[Sequence[str]]:
-        """The names in parts of ``size``."""
-        return (self.names[start : start + size] for start in range(0, len(self.names), size))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +28,34 @@ class PageRequest:
     max_results: int = 0
     token: str = ""
 
-    def page_of(self, names: Sequence[str], *, listing: str) -> Page:
-        """The page of a list.
+    @property
+    def limit(self) -> int:
+        """The greatest number of names on the page."""
+        return min(self.max_results or MAX_PAGE, MAX_PAGE)
+
+    def last_name(self, listing: str) -> str:
+        """The last name of the page before; empty for the first page.
 
         Args:
-            names: all of them, sorted.
             listing: what is listed. A token of another list is refused.
 
         Raises:
             InvalidArgumentError: the token is not one of this list.
         """
-        start = bisect_right(names, _last_name(self.token, listing)) if self.token else 0
-        end = start + min(self.max_results or MAX_PAGE, MAX_PAGE)
-        return Page(names=names[start:end], next_token=_token(listing, names[end - 1]) if end < len(names) else None)
+        return _last_name(self.token, listing) if self.token else ""
+
+    def split(self, namespaces: Sequence[Namespace], *, listing: str) -> tuple[Sequence[Namespace], str | None]:
+        """The page, and the token of the next one, None on the last page.
+
+        Args:
+            namespaces: those after :meth:`last_name`, sorted, and one more than the page may have.
+        """
+        shown = namespaces[: self.limit]
+        return shown, token_of(listing, shown[-1].name) if len(namespaces) > len(shown) else None
 
 
-def _token(listing: str, last_name: str) -> str:
+def token_of(listing: str, last_name: str) -> str:
+    """The token of the page that begins after a name."""
     return base64.urlsafe_b64encode(json.dumps([listing, last_name]).encode()).decode()
 
 

@@ -229,7 +229,7 @@ def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableB
     plan = plan_optimize(lake.table)
     sizes = sorted(sum(files["size"].to_pylist()) for files in plan.bins)
     assert sizes[1] < 1 << 20 and sizes[2] > 32 << 20 and len(sizes) == 4
-    result = optimize(lake.table, spark=lake.spark)
+    result = optimize(lake.table, spark=lake.spark, engine=WriteEngine.SPARK)
     assert (result.num_bins, result.num_removed_files, result.num_added_files) == (4, 8, 4)
     assert rows_of(lake.table_frame().groupBy("p").agg({"*": "count", "id": "sum"})) == before
 

@@ -9,10 +9,10 @@ import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.server.settings import ServerSettings
-from cm_delta_dagster.server.unity.pages import PageRequest
 from tests.server.unity.conftest import direct_client
 from tests.server.unity.test_older_api import older_error_of
 from tests.support.live_server import LiveServer, live_server
+from tests.support.sent_statements import statements_of_requests
 from tests.support.unity_wire import UnityWire
 
 LISTS: dict[str, tuple[dict[str, str], set[str]]] = {
@@ -100,15 +100,30 @@ def test_lists_of_what_does_not_exist_are_not_found(listed: UnityWire) -> None:
         assert older_error_of(listed.older("GET", name, **parameters)) == (404, code)
 
 
-def test_names_that_are_dropped_between_pages_are_left_out_and_the_others_are_not() -> None:
-    first = PageRequest(max_results=2).page_of(["a", "b", "c", "d"], listing="l")
-    assert list(first.names) == ["a", "b"] and first.next_token is not None
-    second = PageRequest(max_results=2, token=first.next_token)
-    assert list(second.page_of(["a", "d", "e"], listing="l").names) == ["d", "e"], (
-        "the last name of the page is dropped"
-    )
-    after = second.page_of(["a", "b"], listing="l")
-    assert list(after.names) == [] and after.next_token is None
+def test_names_that_are_dropped_between_pages_are_left_out_and_the_others_are_not(tmp_path: Path) -> None:
+    settings = ServerSettings(catalog=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    with live_server(settings) as server:
+        wire = UnityWire(server)
+        for name in ("a", "b", "c", "d"):
+            wire.create(name)
+        listed = pages(wire, "tables", max_results="2")
+        assert next(listed) == ["a", "b"]
+        for name in ("b", "c"):
+            assert wire.table("DELETE", name).status_code == 204
+        wire.create("e")
+        assert list(listed) == [["d", "e"]], "the last name of the page is dropped"
+        wire.http.close()
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_page_is_one_query_whatever_it_has(listed: UnityWire, name: str) -> None:
+    with statements_of_requests() as statements:
+        sizes = []
+        for entries in pages(listed, name, max_results="2"):
+            sizes.append(len(entries))
+            assert len(statements) == 1 and " LIMIT " in statements[0].replace("\n", " "), statements
+            statements.clear()
+    assert sizes == [2] * (len(LISTS[name][1]) // 2) + [1] * (len(LISTS[name][1]) % 2)
 
 
 def test_a_page_leaves_out_what_the_caller_may_not_read_and_the_next_page_follows(tmp_path: Path) -> None:

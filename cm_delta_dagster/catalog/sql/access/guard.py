@@ -142,6 +142,22 @@ _HELD_ON_TABLE = Prepared(
     .select_from(TABLES.outerjoin(GRANTS, sa.and_(GRANTS.c.scope.in_(scope_keys()), _IS_ONE_OF_THEM)))
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
 )
+MAY_READ = sa.or_(
+    sa.not_(IS_ENABLED.element),
+    TABLES.c.owner.in_(sa.select(NAMES.c.name)),
+    sa.exists(
+        sa.select(GRANTS.c.scope)
+        .where(
+            GRANTS.c.scope.in_(scope_keys()),
+            GRANTS.c.privilege.in_(
+                [privilege.value for privilege in Privilege if Privilege.READ in privilege.included]
+            ),
+            _IS_ONE_OF_THEM,
+        )
+        .correlate(TABLES)
+    ),
+).label("may_read")
+"""A column for lists of tables, with :func:`caller_parameters`: whether the caller may read the table of a row of ``TABLES``."""
 _HELD_ON_SCOPES = sa.select(GRANTS.c.privilege).where(
     GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)), _IS_ONE_OF_THEM
 )
@@ -267,6 +283,11 @@ def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privile
 def read_of_privileges(connection: sa.Connection, table_id: str) -> Call:
     """The statement of :func:`held_on_table`, whose rows :func:`privileges_in` takes."""
     return _HELD_ON_TABLE, {"of_table": table_id, "caller": of_user(caller_of(connection))}
+
+
+def caller_parameters(connection: sa.Connection) -> Mapping[str, str | None]:
+    """The parameters of the columns of this module in the statements of others."""
+    return {"caller": of_user(caller_of(connection))}
 
 
 def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:

@@ -8,6 +8,7 @@ until it is listed here.
 import inspect
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.database.schema import HELD_COMMITS
+from cm_delta_dagster.catalog.tables import TablePage
 from cm_delta_dagster.catalog.tokens import AccessToken
 from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError
 from cm_delta_dagster.refusals import Refusal
@@ -52,34 +54,41 @@ FOR_EVERYBODY = frozenset(
 )
 """Lists of names, rules and commits, which the catalog shows to callers without privileges too."""
 
-READS = FOR_EVERYBODY | frozenset(
-    {
-        "registry.load_table",
-        "registry.load_tables",
-        "registry.load_table_by_id",
-        "registry.registered_path",
-        "registry.clones_of",
-        "registry.sources_of",
-        "coordinator.get_ratified_commits",
-        "coordinator.commit_records",
-        "coordinator.commit_digests",
-        "recovery.overlapping_tables",
-        "recovery.tables_with_files_elsewhere",
-        "holds.find_hold",
-        "holds.held_proposals",
-        "holds.protected_commits",
-        "maintenance_policies.maintenance_decision",
-        "leases.check_lease",
-        "pins.pin_version",  # What a run reads; a pin changes no table.
-        "pins.pinned_version",
-        "access.table_owner",
-        "tokens.tokens",
-        "application_ids.application_ids",
-        "audit_log.audit",
-        "overview.table_overviews",
-        "overview.newest_commits",
-        "overview.table_commits",
-    }
+FILTERED = frozenset({"registry.readable_tables"})
+"""Lists whose answer a token limits: what it does not permit to read is left out."""
+
+READS = (
+    FOR_EVERYBODY
+    | FILTERED
+    | frozenset(
+        {
+            "registry.load_table",
+            "registry.load_tables",
+            "registry.load_table_by_id",
+            "registry.registered_path",
+            "registry.clones_of",
+            "registry.sources_of",
+            "coordinator.get_ratified_commits",
+            "coordinator.commit_records",
+            "coordinator.commit_digests",
+            "recovery.overlapping_tables",
+            "recovery.tables_with_files_elsewhere",
+            "holds.find_hold",
+            "holds.held_proposals",
+            "holds.protected_commits",
+            "maintenance_policies.maintenance_decision",
+            "leases.check_lease",
+            "pins.pin_version",  # What a run reads; a pin changes no table.
+            "pins.pinned_version",
+            "access.table_owner",
+            "tokens.tokens",
+            "application_ids.application_ids",
+            "audit_log.audit",
+            "overview.table_overviews",
+            "overview.newest_commits",
+            "overview.table_commits",
+        }
+    )
 )
 """What a read-only token may do."""
 
@@ -119,6 +128,8 @@ class LimitedPart:
         signature = _signature(self._name, operation)  # Raises AttributeError for what is not of the interface.
         if f"{self._name}.{operation}" in FOR_EVERYBODY:
             return method
+        if f"{self._name}.{operation}" in FILTERED:
+            return lambda *arguments, **named: _permitted(method(*arguments, **named), self._token)
 
         def limited(*arguments: Any, **named: Any) -> Any:
             bound = signature.bind(None, *arguments, **named)
@@ -132,7 +143,7 @@ class LimitedPart:
     def check(self, operation: str, arguments: Mapping[str, Any]) -> None:
         """Refuse a call that the token does not permit. Raises as the function :func:`check`."""
         name = f"{self._name}.{operation}"
-        if name not in FOR_EVERYBODY:
+        if name not in FOR_EVERYBODY | FILTERED:
             self._database.read(lambda connection: check(connection, self._token, name, arguments))
 
 
@@ -177,14 +188,25 @@ def _is_within(connection: sa.Connection, place: str, token: AccessToken) -> boo
     if token.table_id is not None:
         table_id = place.removeprefix("id:") if place.startswith("id:") else guard.table_id_of(connection, place)
         return table_id == token.table_id
-    if token.scope == WHOLE_CATALOG:
-        return True
-    if place.startswith("id:"):
+    if token.scope != WHOLE_CATALOG and place.startswith("id:"):
         identifier = guard.identifier_of_table(connection, place.removeprefix("id:"))
         if identifier is None:
             return True  # The operation refuses an unknown table.
         place = str(identifier)
-    return f"{place}.".startswith(f"{token.scope}.")
+    return _contains(token.scope, place)
+
+
+def _permitted(page: TablePage, token: AccessToken) -> TablePage:
+    """The tables of the page that are in the scope of the token."""
+    if token.table_id is not None:
+        entries = tuple(entry for entry in page.entries if entry.table_id == token.table_id)
+    else:
+        entries = tuple(entry for entry in page.entries if _contains(token.scope, str(entry.identifier)))
+    return replace(page, entries=entries)
+
+
+def _contains(scope: str, place: str) -> bool:
+    return scope == WHOLE_CATALOG or f"{place}.".startswith(f"{scope}.")
 
 
 def _places(connection: sa.Connection, operation: str, arguments: Mapping[str, Any]) -> Iterator[str]:

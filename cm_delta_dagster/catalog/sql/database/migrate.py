@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from cm_delta_dagster.catalog.sql.database import owning_role
-from cm_delta_dagster.catalog.sql.database.schema import FEED_COUNTER, IDENTITY, METADATA
+from cm_delta_dagster.catalog.sql.database.schema import FEED_COUNTER, IDENTITY, METADATA, ONLY_ON
 from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import CatalogVersionError
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         from_0018,
         from_0019,
         from_0020,
+        from_0021,
     )
 else:  # Only an older database needs them.
     from_0004 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0004")
@@ -35,10 +36,11 @@ else:  # Only an older database needs them.
     from_0018 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0018")
     from_0019 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0019")
     from_0020 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0020")
+    from_0021 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0021")
 
 VERSION_TABLE = "cm_delta_alembic_version"
 """Earlier releases migrated with Alembic; its table stays, so that every release refuses what a newer one has migrated."""
-HEAD = "0021"
+HEAD = "0022"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 REFUSED = ("0001", "0002", "0003", *(f"{number:04}" for number in range(5, 13)))
@@ -91,7 +93,7 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
 def _migrate(connection: sa.Connection, *, url: str) -> None:
     """Run the steps from the database's revision to ``HEAD``."""
     steps: Mapping[str, tuple[str, Callable[[sa.Connection], None]]] = {
-        "0004": (HEAD, from_0004.upgrade),
+        "0004": ("0021", from_0004.upgrade),
         "0013": ("0014", from_0013.upgrade),
         "0014": ("0015", from_0014.upgrade),
         "0015": ("0016", from_0015.upgrade),
@@ -99,7 +101,8 @@ def _migrate(connection: sa.Connection, *, url: str) -> None:
         "0017": ("0018", from_0017.upgrade),
         "0018": ("0019", from_0018.upgrade),
         "0019": ("0020", from_0019.upgrade),
-        "0020": (HEAD, from_0020.upgrade),
+        "0020": ("0021", from_0020.upgrade),
+        "0021": (HEAD, from_0021.upgrade),
     }
     revision = ", ".join(sorted(revisions(connection)))
     if revision not in steps:
@@ -149,7 +152,8 @@ def _definitions(dialect_name: str) -> tuple[str, ...]:
     """The statements that create all tables and indexes, and the table of the revision."""
     dialect = sa.dialects.registry.load(dialect_name)()
     tables = METADATA.sorted_tables
-    indexes = sorted((index for table in tables for index in table.indexes), key=lambda index: str(index.name))
+    present = (index for table in tables for index in table.indexes if index.info.get(ONLY_ON) in (None, dialect_name))
+    indexes = sorted(present, key=lambda index: str(index.name))
     elements: list[CreateTable | CreateIndex] = [*map(CreateTable, tables), *map(CreateIndex, indexes)]
     version = (
         f"CREATE TABLE {VERSION_TABLE} (version_num VARCHAR(32) NOT NULL, "

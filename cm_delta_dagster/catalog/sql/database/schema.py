@@ -12,6 +12,9 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 
 METADATA = sa.MetaData()
 
+ONLY_ON = "only_on"
+"""Key in the ``info`` of an index that exists on one kind of database only: its dialect."""
+
 STAGING = "staging"
 ACTIVE = "active"
 DROPPED = "dropped"
@@ -100,6 +103,16 @@ sa.Index(
     sqlite_where=IS_ACTIVE,
     postgresql_where=IS_ACTIVE,
 )
+
+TABLES_IN_ORDER = sa.Index(
+    "cm_delta_tables_in_order",
+    sa.collate(TABLES.c.catalog_name, "C"),
+    sa.collate(TABLES.c.schema_name, "C"),
+    sa.collate(TABLES.c.table_name, "C"),
+    postgresql_where=IS_ACTIVE,
+    info={ONLY_ON: "postgresql"},
+)
+"""For lists by pages, see ``rows.name_order``. On SQLite the index of active names has that order."""
 
 COMMITS = sa.Table(
     "cm_delta_commits",

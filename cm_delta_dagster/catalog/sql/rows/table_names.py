@@ -1,12 +1,14 @@
 """Which tables have a name, or a name in a scope."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.database.schema import IS_ACTIVE, NAME_COLUMNS, TABLES
+from cm_delta_dagster.catalog.sql.rows import name_order
 from cm_delta_dagster.catalog.sql.rows.errors import no_such_name
-from cm_delta_dagster.catalog.sql.rows.names import scope_parts
+from cm_delta_dagster.catalog.sql.rows.names import check_identifier, scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
 
 OF_NAME = sa.and_(
@@ -27,6 +29,34 @@ def in_scope(scope: str, columns: Sequence[sa.Column[str]] = NAME_COLUMNS) -> sa
     """Whether the name in ``columns`` is in ``scope``, empty for the whole catalog. Raises InvalidArgumentError."""
     parts = () if scope == "" else scope_parts(scope)
     return sa.and_(sa.true(), *(column == part for column, part in zip(columns, parts, strict=False)))
+
+
+def in_order(
+    connection: sa.Connection,
+    columns: "sa.Select[Any]",
+    *,
+    scope: str,
+    after: TableIdentifier | None,
+    limit: int | None,
+) -> "sa.Select[Any]":
+    """The tables that have a name in ``scope``, in the order of their names, from the one that follows ``after``.
+
+    Args:
+        columns: what is read of ``TABLES``.
+
+    Raises:
+        InvalidArgumentError: scope, name or limit are impossible.
+    """
+    if after is not None:
+        check_identifier(after)
+    return name_order.part_of(
+        connection,
+        columns.where(IS_ACTIVE),
+        NAME_COLUMNS,
+        parents=() if scope == "" else scope_parts(scope),
+        after=None if after is None else (after.catalog, after.schema, after.table),
+        limit=limit,
+    )
 
 
 def id_of(connection: sa.Connection, identifier: TableIdentifier) -> str:

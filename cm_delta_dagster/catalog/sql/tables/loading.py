@@ -19,12 +19,12 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     TABLES,
     identifier_of,
 )
-from cm_delta_dagster.catalog.sql.rows import definitions
+from cm_delta_dagster.catalog.sql.rows import definitions, name_order
 from cm_delta_dagster.catalog.sql.rows.commits import COMMIT_COLUMNS, ratified_commits_of
 from cm_delta_dagster.catalog.sql.rows.effective_policy import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.rows.errors import no_such_name, unknown_table
-from cm_delta_dagster.catalog.sql.rows.table_names import OF_NAME, name_parameters
-from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.sql.rows.table_names import OF_NAME, in_order, name_parameters
+from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier, TablePage
 
 _ENTRY = (
     sa.select(
@@ -86,6 +86,25 @@ def load_tables(
     rows = connection.execute(_LOAD_SEVERAL, {"names": names}).all()
     _require(connection, requires, rows)
     return tuple(_entry(tuple(group)) for _, group in groupby(rows, key=lambda row: row.table_id))
+
+
+def readable_tables(
+    connection: sa.Connection, scope: str, *, after: TableIdentifier | None, limit: int | None
+) -> TablePage:
+    """The tables of a part of the names in a scope that the caller may read, sorted, in one statement."""
+    name_order.check_limit(limit)
+    part = in_order(
+        connection, sa.select(TABLES.c.table_id), scope=scope, after=after, limit=None if limit is None else limit + 1
+    )
+    names = name_order.in_order(connection, NAME_COLUMNS)
+    entries = _ENTRY.add_columns(guard.MAY_READ).where(TABLES.c.table_id.in_(part)).order_by(None)
+    rows = connection.execute(entries.order_by(*names, COMMITS.c.version), guard.caller_parameters(connection)).all()
+    groups = [tuple(group) for _, group in groupby(rows, key=lambda row: row.table_id)]
+    shown = groups[:limit]
+    return TablePage(
+        entries=tuple(_entry(group) for group in shown if group[0].may_read),
+        last=identifier_of(shown[-1][0]) if len(groups) > len(shown) else None,
+    )
 
 
 def load_table_by_id(connection: sa.Connection, table_id: str, *, requires: Operation | None = None) -> TableEntry:

@@ -20,6 +20,7 @@ from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import IS_ACTIVE, NAMESPACES, REGISTERED_PATHS, TABLES
 from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.catalog.sql.rows.name_order import part_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.texts import checked_text
 from cm_delta_dagster.errors import NamespaceAlreadyExistsError, NamespaceNotEmptyError, NamespaceNotFoundError
@@ -91,18 +92,24 @@ class SqlNamespaces(Part):
         audit.record(connection, Change(action=operation, scope=name, before=row.comment or None))
 
     @reads
-    def list_catalogs(self, connection: sa.Connection) -> tuple[Namespace, ...]:
-        """The catalogs, sorted by name."""
-        return _namespaces(connection, NAMESPACES.c.catalog_name.is_(None))
+    def list_catalogs(
+        self, connection: sa.Connection, *, after: str = "", limit: int | None = None
+    ) -> tuple[Namespace, ...]:
+        """The catalogs, sorted by name. Raises InvalidArgumentError for an impossible name or limit."""
+        catalogs = sa.select(NAMESPACES).where(NAMESPACES.c.catalog_name.is_(None))
+        return _namespaces(connection, catalogs, levels=1, parents=(), after=after, limit=limit)
 
     @reads
-    def list_schemas(self, connection: sa.Connection, catalog: str = "") -> tuple[Namespace, ...]:
-        """The schemas of a catalog, or of all, sorted by name. Raises InvalidArgumentError for a malformed name."""
-        parent = NAMESPACES.c.catalog_name
-        if not catalog:
-            return _namespaces(connection, parent.is_not(None))
-        names.check_namespace(catalog, levels=1)
-        return _namespaces(connection, parent == catalog)
+    def list_schemas(
+        self, connection: sa.Connection, catalog: str = "", *, after: str = "", limit: int | None = None
+    ) -> tuple[Namespace, ...]:
+        """The schemas of a catalog, or of all, sorted by name. Raises InvalidArgumentError for an impossible name or limit."""
+        if catalog:
+            names.check_namespace(catalog, levels=1)
+        schemas = sa.select(NAMESPACES).where(NAMESPACES.c.catalog_name.is_not(None))
+        return _namespaces(
+            connection, schemas, levels=2, parents=(catalog,) if catalog else (), after=after, limit=limit
+        )
 
 
 def _insert(
@@ -142,9 +149,22 @@ def _tables_in(connection: sa.Connection, catalog: str, schema: str) -> list[str
     return [f"{catalog}.{schema}.{name}" for name in connection.execute(names).scalars()]
 
 
-def _namespaces(connection: sa.Connection, condition: "sa.ColumnElement[bool]") -> tuple[Namespace, ...]:
-    rows = connection.execute(sa.select(NAMESPACES).where(condition)).all()
-    return tuple(_namespace(row) for row in sorted(rows, key=lambda row: row.name.split(".")))
+def _namespaces(
+    connection: sa.Connection,
+    rows: "sa.Select[Any]",
+    *,
+    levels: int,
+    parents: tuple[str, ...],
+    after: str,
+    limit: int | None,
+) -> tuple[Namespace, ...]:
+    """The namespaces of a part of the rows. Schemas of one catalog have the order of their names."""
+    if after:
+        names.check_namespace(after, levels=levels)
+    columns = (NAMESPACES.c.name,) if levels == 1 else (NAMESPACES.c.catalog_name, NAMESPACES.c.name)
+    last = (after,) if levels == 1 else (after.partition(".")[0], after)
+    part = part_of(connection, rows, columns, parents=parents, after=last if after else None, limit=limit)
+    return tuple(_namespace(row) for row in connection.execute(part))
 
 
 def _namespace(row: Any) -> Namespace:

@@ -1,20 +1,21 @@
 """The part of the catalog that maps names to tables."""
 
 from collections.abc import Iterable
+from itertools import starmap
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
 from cm_delta_dagster.catalog.sql.database.parts import reads, writes
-from cm_delta_dagster.catalog.sql.database.schema import IDENTITY, IS_ACTIVE, NAME_COLUMNS
+from cm_delta_dagster.catalog.sql.database.schema import IDENTITY, NAME_COLUMNS
 from cm_delta_dagster.catalog.sql.rows import definitions, locked_heads, table_names
 from cm_delta_dagster.catalog.sql.tables import loading
 from cm_delta_dagster.catalog.sql.tables.clones import CloneReferences
 from cm_delta_dagster.catalog.sql.tables.creation import TableCreation
 from cm_delta_dagster.catalog.sql.tables.lifecycle import TableLifecycle
 from cm_delta_dagster.catalog.sql.tables.registered_paths import RegisteredPaths
-from cm_delta_dagster.catalog.tables import CatalogIdentity, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import CatalogIdentity, TableEntry, TableIdentifier, TablePage
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 _CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
@@ -45,13 +46,29 @@ class SqlTableRegistry(TableCreation, TableLifecycle, CloneReferences, Registere
         return loading.load_table_by_id(connection, table_id, requires=Operation.READ)
 
     @reads
-    def list_tables(self, connection: sa.Connection, scope: str = "") -> tuple[TableIdentifier, ...]:
-        """Names under ``scope``, sorted by code point, independent of the database's collation.
+    def list_tables(
+        self,
+        connection: sa.Connection,
+        scope: str = "",
+        *,
+        after: TableIdentifier | None = None,
+        limit: int | None = None,
+    ) -> tuple[TableIdentifier, ...]:
+        """Names under ``scope``, sorted. Raises InvalidArgumentError for a malformed scope, or an impossible name or limit."""
+        names = table_names.in_order(connection, sa.select(*NAME_COLUMNS), scope=scope, after=after, limit=limit)
+        return tuple(starmap(TableIdentifier, connection.execute(names).all()))
 
-        Raises InvalidArgumentError for a malformed scope.
-        """
-        rows = connection.execute(sa.select(*NAME_COLUMNS).where(IS_ACTIVE, table_names.in_scope(scope))).all()
-        return tuple(TableIdentifier(*row) for row in sorted(map(tuple, rows)))
+    @reads
+    def readable_tables(
+        self,
+        connection: sa.Connection,
+        scope: str = "",
+        *,
+        after: TableIdentifier | None = None,
+        limit: int | None = None,
+    ) -> TablePage:
+        """The tables of a part of the names that the caller may read, in one statement. Raises as :meth:`list_tables`."""
+        return loading.readable_tables(connection, scope, after=after, limit=limit)
 
     @writes
     def set_definition(

@@ -96,6 +96,7 @@ def test_a_token_of_a_scope_works_there_and_nowhere_else(owner: SqlCatalog, scop
     assert isinstance(limited.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
     assert limited.registry.load_table(NAME).table_id == limited.registry.load_table_by_id(table_id).table_id
     assert set(limited.registry.list_tables()) == {NAME, ELSEWHERE}
+    assert [entry.identifier for entry in limited.registry.readable_tables().entries] == [NAME]
     for call in (
         lambda: limited.registry.load_table(ELSEWHERE),
         lambda: limited.registry.load_tables([NAME, ELSEWHERE]),

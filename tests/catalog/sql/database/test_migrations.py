@@ -196,7 +196,7 @@ def test_a_catalog_that_no_release_made_is_refused_with_the_commit_that_migrates
     assert message.partition(" has schema revision ")[2] == (
         f"{revision}, which this release does not migrate: no release had it. Nothing was changed. Install commit "
         f"{COMMIT_FOR_REFUSED} of this package, open the catalog once, and use this release again. "
-        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017, 0018, 0019, 0020."
+        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017, 0018, 0019, 0020, 0021."
     )
     assert _counts(catalog_url) == before and HEAD not in REFUSED
 

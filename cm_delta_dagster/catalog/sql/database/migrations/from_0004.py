@@ -1,4 +1,4 @@
-"""From revision 0004, that of release 0.1.0, to the newest one: whatever ``schema`` has and the database lacks is added.
+"""From revision 0004, that of release 0.1.0, to 0021: what ``schema`` has and the database lacks is added, but for newer indexes.
 
 All columns that were added since have a default or are NULL in older rows: tables had no owner, commits no digest and no
 principal, maintenance rules no conditions. The marks of identity columns are those of the stored metadata.
