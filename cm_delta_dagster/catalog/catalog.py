@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.overview import CatalogOverview
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
+from cm_delta_dagster.catalog.storage_credentials import StorageCredentials
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tokens import Tokens
 from cm_delta_dagster.catalog.version_pins import VersionPins
@@ -116,6 +117,10 @@ class Catalog(typing.Protocol):
     @property
     def overview(self) -> CatalogOverview:
         """Lists of tables and commits, in pages."""
+
+    @property
+    def storage_credentials(self) -> StorageCredentials:
+        """Credentials for the files of tables."""
         ...
 
     def close(self) -> None:

@@ -51,10 +51,13 @@ class CatalogIdentity:
     Attributes:
         catalog_id: never changes in the life of a catalog; a copy of its database has the same.
         warehouse: absolute location without trailing slash; None for a client that creates no tables.
+        checks_warehouse: whether the catalog itself verifies the marker of the warehouse before it reserves a table there, as a
+            server does, whose clients may have no access to the warehouse but to their tables.
     """
 
     catalog_id: str
     warehouse: str | None
+    checks_warehouse: bool = False
 
 
 LEVELS_BELOW_WAREHOUSE = 3

@@ -8,9 +8,9 @@ from cm_delta_dagster.catalog.opening import OpenedCatalog
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.cli.catalog import open_catalog, options_of_command
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.storage_options import stores_of
 from cm_delta_dagster.errors import CatalogNotFoundError
 from cm_delta_dagster.storage.storage_options import StorageOptions
-from cm_delta_dagster.storage.stores import Stores
 
 
 @contextmanager
@@ -45,7 +45,8 @@ def _has_catalog() -> bool:
 @contextmanager
 def _closing_client(catalog: OpenedCatalog, warehouse: str | None) -> Iterator[DeltaClient]:
     options = options_of_command()
-    stores = Stores(storage_options=StorageOptions.of(options.storage_options, warehouse=warehouse))
+    own = StorageOptions.of(options.storage_options, warehouse=warehouse)
+    stores = stores_of(catalog, own, is_served=not isinstance(catalog, SqlCatalog))
     client = DeltaClient(catalog, stores=stores, context=options.context)
     try:
         yield client

@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
+from cm_delta_dagster.catalog.storage_credentials import StorageCredentials
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.tokens import Tokens
@@ -108,6 +109,7 @@ class DeltaClient:
         self.access: AccessControl = catalog.access
         self.tokens: Tokens = catalog.tokens
         self.application_ids: ApplicationIds = catalog.application_ids
+        self.storage_credentials: StorageCredentials = catalog.storage_credentials
         self.audit_log: AuditLog = catalog.audit_log
         self.stores = stores
         self.settings = settings or ClientSettings()

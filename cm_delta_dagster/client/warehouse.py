@@ -70,7 +70,7 @@ class WarehouseGuard:
         """
         if self._verified is None:  # Concurrent threads may both check, with the same result.
             identity = self._catalog.identity()
-            if identity.warehouse is not None:
+            if identity.warehouse is not None and not identity.checks_warehouse:
                 self._ensure_marker(identity, identity.warehouse)
             self._verified = identity
         return self._verified

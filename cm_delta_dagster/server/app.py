@@ -18,6 +18,7 @@ from cm_delta_dagster.server.page import routes as page
 from cm_delta_dagster.server.rates import RateLimit
 from cm_delta_dagster.server.request_log import RequestLog
 from cm_delta_dagster.server.settings import ServerSettings
+from cm_delta_dagster.server.storage_credentials import ConfiguredIssuer
 from cm_delta_dagster.server.table_access import TableAccess
 from cm_delta_dagster.server.token_uses import TokenUses
 from cm_delta_dagster.server.unity import routes as unity
@@ -36,7 +37,13 @@ def create_app(settings: ServerSettings, *, now_ms: Callable[[], int] | None = N
     Raises:
         InvalidArgumentError: the URL of the catalog or the warehouse is malformed.
     """
-    catalog = SqlCatalog(settings.catalog, warehouse=settings.warehouse, now_ms=now_ms, principal=settings.principal)
+    catalog = SqlCatalog(
+        settings.catalog,
+        warehouse=settings.warehouse,
+        now_ms=now_ms,
+        principal=settings.principal,
+        issuer=ConfiguredIssuer(settings.storage_credentials),
+    )
     tables = TableAccess.open(settings, catalog)
     token_uses = TokenUses(catalog)
 

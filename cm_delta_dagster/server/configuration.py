@@ -18,7 +18,7 @@ from cm_delta_dagster.server.settings import ServerSettings
 VARIABLES = "CM_DELTA_SERVER_"
 """The variable of a setting has this prefix and its name in upper case."""
 
-_OF_JSON = ("storage_roots", "storage_options")
+_OF_JSON = ("storage_roots", "storage_options", "storage_credentials")
 
 
 def load_settings(file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]) -> ServerSettings:

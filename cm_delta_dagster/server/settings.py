@@ -6,6 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cm_delta_dagster.server.storage_credentials import PrefixCredentials
+
 
 class ServerSettings(BaseModel):
     """What ``cm-delta serve`` is configured with; :mod:`~cm_delta_dagster.server.configuration` reads it.
@@ -16,6 +18,7 @@ class ServerSettings(BaseModel):
         principal: the server itself, as which it publishes commits of clients that do not.
         storage_roots: locations below which the server reads and writes files; without any, the warehouse.
         storage_options: options of the object store.
+        storage_credentials: how the server gets the credentials for files that it gives to callers, by prefix of their tables.
         workers: processes that serve.
         session_key: secret that signs the sessions of the page; without one each start has another key, so that browsers sign in
             again. Servers behind one balancer have the same.
@@ -34,6 +37,7 @@ class ServerSettings(BaseModel):
     principal: str | None = None
     storage_roots: tuple[str, ...] = ()
     storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
+    storage_credentials: tuple[PrefixCredentials, ...] = Field(default=(), repr=False)
     host: str = "127.0.0.1"
     port: int = Field(default=8181, ge=0, le=65535)
     session_key: str = Field(default_factory=lambda: secrets.token_urlsafe(32), min_length=32, repr=False)

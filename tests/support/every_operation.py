@@ -117,6 +117,8 @@ class FullCatalog:
             "registry.rename_table": {"identifier": NEW},
             "registry.undrop_table": {"table_id": self.dropped.table_id},
             "registry.begin_purge": {"table_id": self.dropped.table_id},
+            "storage_credentials.read_credentials": {"location": self.table.location},
+            "storage_credentials.write_credentials": {"location": self.table.location},
             "registry.finish_purge": {"table_id": self.dropped.table_id},
             "coordinator.record_published": {"proposal": created(2)},
             "coordinator.get_ratified_commits": {"content_from_version": 0},

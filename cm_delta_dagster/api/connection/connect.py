@@ -8,14 +8,15 @@ from typing import Any
 from cm_delta_dagster.api.connection.connection import Connection
 from cm_delta_dagster.api.keyword_hints import checking_keywords
 from cm_delta_dagster.catalog.opening import open_catalog
+from cm_delta_dagster.catalog.server_urls import is_server_url
 from cm_delta_dagster.catalog.sql.database.engines import DEFAULT_DIRECTORY
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.storage_options import stores_of
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.storage.storage_options import StorageOptions
-from cm_delta_dagster.storage.stores import Stores
 
 DEFAULT_CATALOG_URL = f"sqlite:///{DEFAULT_DIRECTORY}/catalog.db"
 DEFAULT_WAREHOUSE = f"{DEFAULT_DIRECTORY}/warehouse"
@@ -77,5 +78,6 @@ def connect(
         settings = replace(settings or ClientSettings(), time_zone=time_zone)
     options = StorageOptions.of(storage_options, warehouse=warehouse)
     catalog = open_catalog(catalog_url, warehouse=warehouse, principal=principal, token=token)
-    client = DeltaClient(catalog, stores=Stores(storage_options=options), settings=settings, context=commit_properties)
+    stores = stores_of(catalog, options, is_served=is_server_url(catalog_url))
+    client = DeltaClient(catalog, stores=stores, settings=settings, context=commit_properties)
     return Connection(client, spark=spark)

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +29,9 @@ from cm_delta_dagster.catalog.overview import CatalogOverview
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.rest.operations import MAX_WAIT_SECONDS, CatalogOperation, operations
 from cm_delta_dagster.catalog.rest.server_connection import TOKEN_VARIABLE, ServerConnection
+from cm_delta_dagster.catalog.storage_credentials import StorageCredentials
 from cm_delta_dagster.catalog.table_registry import TableRegistry
+from cm_delta_dagster.catalog.tables import CatalogIdentity
 from cm_delta_dagster.catalog.tokens import Tokens
 from cm_delta_dagster.catalog.version_pins import VersionPins
 from cm_delta_dagster.errors import CatalogError
@@ -53,7 +56,7 @@ class HttpCatalog:
         self._token = token
         self._connection = connection = ServerConnection(url, token or os.environ.get(TOKEN_VARIABLE) or None)
         self._now_ms = now_ms
-        self.registry = cast(TableRegistry, _part("registry")(connection))
+        self.registry = cast(TableRegistry, _Registry(connection))
         self.coordinator = cast(CommitCoordinator, _Coordinator(connection, now_ms or self._server_now_ms))
         self.recovery = cast(RecoverableCatalog, _Recovery(connection))
         self.namespaces = cast(NamespaceRegistry, _part("namespaces")(connection))
@@ -70,6 +73,7 @@ class HttpCatalog:
         self.application_ids = cast(ApplicationIds, _part("application_ids")(connection))
         self.audit_log = cast(AuditLog, _part("audit_log")(connection))
         self.overview = cast(CatalogOverview, _part("overview")(connection))
+        self.storage_credentials = cast(StorageCredentials, _part("storage_credentials")(connection))
 
     def _server_now_ms(self) -> int:
         now_ms = self._connection.clock.now_ms()
@@ -130,7 +134,14 @@ def _part(name: str) -> type[HttpPart]:
     return type(f"Http{name.title().replace('_', '')}", (HttpPart,), methods)
 
 
-class _Coordinator(_part("coordinator")):  # type: ignore[misc]  # The base is made from the table of operations.
+class _Registry(_part("registry")):  # type: ignore[misc]  # The base is made from the table of operations.
+    def identity(self) -> CatalogIdentity:
+        """The identity of the server's catalog."""
+        stated: CatalogIdentity = self._call(operations()["registry"]["identity"], {})
+        return replace(stated, checks_warehouse=True)
+
+
+class _Coordinator(_part("coordinator")):  # type: ignore[misc]  # As above.
     def __init__(self, connection: ServerConnection, now_ms: Callable[[], int]) -> None:
         super().__init__(connection)
         self.now_ms = now_ms

@@ -58,6 +58,7 @@ READS: Mapping[str, frozenset[str]] = {
     "application_ids": frozenset({"application_ids"}),
     "audit_log": frozenset({"audit"}),
     "overview": frozenset({"table_overviews", "newest_commits", "table_commits"}),
+    "storage_credentials": frozenset({"read_credentials", "write_credentials"}),
 }
 
 REPEATABLE: Mapping[str, frozenset[str]] = {

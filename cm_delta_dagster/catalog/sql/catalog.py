@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.application_ids import SqlApplicationIds
 from cm_delta_dagster.catalog.sql.access.audit import SqlAuditLog
 from cm_delta_dagster.catalog.sql.access.grants import SqlAccessControl
+from cm_delta_dagster.catalog.sql.access.storage_credentials import SqlStorageCredentials
 from cm_delta_dagster.catalog.sql.access.token_limits import LimitedPart, interfaces, is_limited
 from cm_delta_dagster.catalog.sql.access.tokens import SqlTokens
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
@@ -27,6 +28,7 @@ from cm_delta_dagster.catalog.sql.tables.namespaces import SqlNamespaces
 from cm_delta_dagster.catalog.sql.tables.overview import SqlOverview
 from cm_delta_dagster.catalog.sql.tables.recovery import SqlRecovery
 from cm_delta_dagster.catalog.sql.tables.registry import SqlTableRegistry
+from cm_delta_dagster.catalog.storage_credentials import CredentialIssuer
 from cm_delta_dagster.catalog.tokens import AccessToken
 
 _READ = guard.Operation.READ
@@ -46,6 +48,7 @@ class SqlCatalog:
         now_ms: clock, epoch milliseconds; by default the server's, for SQLite the machine's.
         principal: who uses this client: the name of a user or a pipeline; by default that of the environment variable
             CM_DELTA_PRINCIPAL, and without it on PostgreSQL the role that logs in.
+        issuer: gets credentials for files from the store; None for a catalog that gives none.
 
     Raises:
         InvalidArgumentError: the URL or the warehouse is malformed.
@@ -59,9 +62,11 @@ class SqlCatalog:
         if_missing: IfMissing = IfMissing.CREATE,
         now_ms: Callable[[], int] | None = None,
         principal: str | None = None,
+        issuer: CredentialIssuer | None = None,
     ) -> None:
         shared = Database(url, if_missing=if_missing)
         self._closes_database = True
+        self._issuer = issuer
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         caller = environment_principal() if principal is None else checked_principal(principal)
         database = CallerDatabase(shared, caller, now_ms=now_ms, record_refusal=audit.record_refusal)
@@ -86,6 +91,7 @@ class SqlCatalog:
         self.application_ids = SqlApplicationIds(database)
         self.audit_log = SqlAuditLog(database)
         self.overview = SqlOverview(database)
+        self.storage_credentials = SqlStorageCredentials(database, issuer=self._issuer)
 
     def acting_as(self, principal: str | None) -> "SqlCatalog":
         """The same catalog by the same connections, for the calls of ``principal``. Raises InvalidArgumentError."""

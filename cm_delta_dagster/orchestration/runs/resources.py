@@ -25,6 +25,7 @@ from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
+from cm_delta_dagster.client.storage_options import stores_of
 from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.runs.environment import (
@@ -41,7 +42,6 @@ from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
 from cm_delta_dagster.storage.storage_options import StorageOptions
-from cm_delta_dagster.storage.stores import Stores
 
 if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection.connection import Connection
@@ -272,9 +272,10 @@ class CatalogResource(_ReferencingResource):
         """A client that the caller closes. The values of storage options are read from the environment here."""
         options_from_environment = resolved_options(self.storage_options, name="storage_options")
         options = StorageOptions.of(options_from_environment, warehouse=self.warehouse)
+        catalog = self.open_catalog(if_missing=if_missing)
         return DeltaClient(
-            self.open_catalog(if_missing=if_missing),
-            stores=Stores(storage_options=options),
+            catalog,
+            stores=stores_of(catalog, options, is_served=is_server_url(self.url)),
             settings=self.settings.client_settings(),
             context=CommitProperties(tags=self.commit_tags, user_metadata=self.user_metadata),
         )

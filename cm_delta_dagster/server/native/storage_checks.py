@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary,
 from cm_delta_dagster.catalog.rest.operations import CatalogOperation
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import InactiveState, TableIdentifier
+from cm_delta_dagster.client.warehouse import WarehouseGuard
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, encode_action
 from cm_delta_dagster.protocol.log import log_files
@@ -40,8 +41,8 @@ _LOG, _STAGED = log_files.log_directory("")[1:], log_files.staged_commits_direct
 class StorageChecks:
     """The checks of one server. Thread-safe."""
 
-    def __init__(self, storage: StorageAccess) -> None:
-        self._storage = storage
+    def __init__(self, storage: StorageAccess, warehouse: WarehouseGuard) -> None:
+        self._storage, self._warehouse = storage, warehouse
 
     def checked(
         self, catalog: SqlCatalog, operation: CatalogOperation, arguments: Mapping[str, Any]
@@ -56,12 +57,15 @@ class StorageChecks:
             CommitRefusedError: the token of the caller does not permit the call.
             OperationRefusedError: a file or a location is outside of the storage roots, or the caller or its token may not do that.
             TableNotFoundError: unknown or dropped table.
+            WarehouseMismatchError: a table was to be created in the warehouse of another catalog.
         """
         name = str(operation)
         if name in _CHECKED:
             catalog.check_token(operation.part, operation.name, arguments)
         if name in _WITH_LOCATION and arguments.get("location") is not None:
             self._storage.store_for(arguments["location"])
+        elif name == "registry.create_staging_table":
+            self._warehouse.ensure_marker()  # For its clients, which leave it to the server.
         elif name in _RECOVERED:
             self._check_recovered(catalog, operation.name, arguments)
         elif name == "registry.register_table":
@@ -189,7 +193,7 @@ def _path_of(proposal: CommitProposal) -> str | None:
 def storage_checks(request: Request) -> StorageChecks | None:
     """The checks of the server; None makes none."""
     access: TableAccess = request.app.state.tables
-    return StorageChecks(access.storage)
+    return StorageChecks(access.storage, access.server_client.warehouse)
 
 
 CheckedStorage: TypeAlias = Annotated[StorageChecks | None, Depends(storage_checks)]

@@ -4,10 +4,11 @@ Every route answers errors in the form that the recordings of Unity Catalog 0.6.
 answered as one that it does not have.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
+from cm_delta_dagster.catalog.storage_credentials import FileAccess
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.drop import drop_table
@@ -16,6 +17,7 @@ from cm_delta_dagster.server.path_router import PathRouter
 from cm_delta_dagster.server.unity import commits, creation, credentials
 from cm_delta_dagster.server.unity.answers import JsonAnswer
 from cm_delta_dagster.server.unity.contract import stated_contract
+from cm_delta_dagster.server.unity.credentials import delta_credentials
 from cm_delta_dagster.server.unity.models import (
     CreateTableRequest,
     MetricsRequest,
@@ -25,7 +27,7 @@ from cm_delta_dagster.server.unity.models import (
 )
 from cm_delta_dagster.server.unity.requests import TableName, Tables
 from cm_delta_dagster.server.unity.stated_tables import stated_table
-from cm_delta_dagster.server.unity.tables import MANAGED, credentials_of, loaded_table
+from cm_delta_dagster.server.unity.tables import MANAGED, loaded_table
 from cm_delta_dagster.server.wires import UNITY_DELTA_PATH
 
 router = PathRouter(UNITY_DELTA_PATH, prefix=UNITY_DELTA_PATH, tags=["Unity Catalog: Delta API"])
@@ -61,7 +63,7 @@ def create_staging_table(tables: Tables, catalog: str, schema: str, body: Stagin
         "table-id": staging.table_id,
         "table-type": MANAGED,
         "location": staging.location,
-        "storage-credentials": _credentials(staging.location, "READ_WRITE"),
+        "storage-credentials": delta_credentials(tables.client, staging.location, FileAccess.READ_WRITE),
         **stated_contract(staging.table_id),
     }
 
@@ -70,7 +72,7 @@ def create_staging_table(tables: Tables, catalog: str, schema: str, body: Stagin
 def staging_credentials(tables: Tables, table_id: str) -> dict[str, Any]:
     """Credentials to write version 0."""
     location = credentials.staging_location(tables.client, table_id)
-    return {"storage-credentials": _credentials(location, "READ_WRITE")}
+    return {"storage-credentials": delta_credentials(tables.client, location, FileAccess.READ_WRITE)}
 
 
 @router.post(f"{_SCHEMA}/tables")
@@ -124,17 +126,11 @@ def report_metrics(request: Request, tables: Tables, table: TableName, body: Met
 
 
 @router.get(f"{_TABLE}/credentials")
-def table_credentials(
-    tables: Tables, table: TableName, operation: Annotated[Literal["READ", "READ_WRITE"], Query()]
-) -> dict[str, Any]:
+def table_credentials(tables: Tables, table: TableName, operation: Annotated[FileAccess, Query()]) -> dict[str, Any]:
     """Credentials for the files of the table."""
-    return {"storage-credentials": _credentials(tables.client.registry.load_table(table).location, operation)}
+    location = tables.client.registry.load_table(table).location
+    return {"storage-credentials": delta_credentials(tables.client, location, operation)}
 
 
 def _loaded(tables: Tables, identifier: TableIdentifier) -> JsonAnswer:
     return JsonAnswer(loaded_table(tables.load(identifier)))
-
-
-def _credentials(location: str, operation: str) -> list[dict[str, Any]]:
-    credentials.require_local(location)
-    return credentials_of(location, operation)

@@ -1,9 +1,8 @@
 """Requests of Unity Catalog's older API: names are in snake case, and fields that are not known are ignored."""
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictBool, StrictStr
 
+from cm_delta_dagster.catalog.storage_credentials import FileAccess
 from cm_delta_dagster.server.unity.models import NotNegative, StagedFile
 
 
@@ -102,4 +101,4 @@ class OlderCredentialsRequest(OlderModel):
     """``POST temporary-table-credentials``."""
 
     table_id: StrictStr = Field(min_length=1)
-    operation: Literal["READ", "READ_WRITE"]
+    operation: FileAccess

@@ -161,14 +161,7 @@ def commit(tables: Tables, body: OlderCommitRequest) -> str:
 def table_credentials(tables: Tables, body: OlderCredentialsRequest) -> dict[str, Any]:
     """Credentials for the files of a table or a staging table: none for local ones."""
     location = credentials.location_of(tables.client, body.table_id)
-    credentials.require_local(location)
-    return {
-        "aws_temp_credentials": None,
-        "azure_user_delegation_sas": None,
-        "gcp_oauth_token": None,
-        "expiration_time": None,
-        "url": location,
-    }
+    return credentials.older_credentials(tables.client, location, body.operation)
 
 
 def _id_of(namespace: Namespace) -> str:

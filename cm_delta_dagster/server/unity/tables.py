@@ -18,8 +18,6 @@ from cm_delta_dagster.server.unity.columns import column_infos, columns_of
 
 MANAGED = "MANAGED"
 FEATURE_PREFIX = "delta.feature."
-_NEVER_MS = 253_402_300_799_000
-"""The end of the year 9999. Unity Catalog 0.6.0 answers null here, which the client of 0.7.0 does not parse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +160,3 @@ def _times(namespace: Namespace) -> dict[str, Any]:
         "updated_at": namespace.created_ms,
         "updated_by": None,
     }
-
-
-def credentials_of(location: str, operation: str) -> list[dict[str, Any]]:
-    """Credentials for a local location, which needs none."""
-    return [{"prefix": location, "operation": operation, "config": {}, "expiration-time-ms": _NEVER_MS}]

@@ -61,6 +61,7 @@ class Operation(StrEnum):
     LEASE = "lease"
     EXPIRE_LEASE = "expire lease"
     PUBLISH = "publish"
+    WRITE_FILES = "write files"
     SET_POLICY = "set policy"
     APPROVE = "approve"
     GRANT = "grant"
@@ -86,6 +87,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.LEASE: _WRITE,
         Operation.EXPIRE_LEASE: (Privilege.MAINTAIN,),
         Operation.PUBLISH: _WRITE,
+        Operation.WRITE_FILES: _WRITE,
         Operation.CREATE: (Privilege.ALTER,),
         Operation.REGISTER_PATH: (Privilege.ALTER,),
         Operation.CREATE_CATALOG: (Privilege.ALTER,),

@@ -19,6 +19,7 @@ from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.database.schema import HELD_COMMITS
+from cm_delta_dagster.catalog.sql.rows.locations import table_of_files
 from cm_delta_dagster.catalog.tables import TablePage
 from cm_delta_dagster.catalog.tokens import AccessToken
 from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError
@@ -68,6 +69,7 @@ READS = (
             "registry.registered_path",
             "registry.clones_of",
             "registry.sources_of",
+            "storage_credentials.read_credentials",
             "coordinator.get_ratified_commits",
             "coordinator.commit_records",
             "coordinator.commit_digests",
@@ -238,6 +240,9 @@ def _places_in(connection: sa.Connection, operation: str, name: str, value: Any)
             yield value or WHOLE_CATALOG
         case "name" if operation.startswith("namespaces."):
             yield value
+        case "location" if operation.startswith("storage_credentials."):
+            table = table_of_files(connection, value)
+            yield from () if table is None else (f"id:{table.table_id}",)
         case "hold_id":
             of_hold = sa.select(HELD_COMMITS.c.table_id).where(HELD_COMMITS.c.hold_id == value)
             yield from (f"id:{table_id}" for table_id in connection.execute(of_hold).scalars())

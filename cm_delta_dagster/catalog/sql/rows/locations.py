@@ -1,10 +1,12 @@
 """Which tables are at, above or below a location, and below which one all files of a table are."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql.database.schema import CLONES, COMMITS, PURGED, TABLES
+from cm_delta_dagster.catalog.sql.database.schema import ACTIVE, CLONES, COMMITS, NAME_COLUMNS, PURGED, STAGING, TABLES
+from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.protocol.actions.paths import canonical_location
 
 _CLONE = "CLONE"
@@ -29,6 +31,9 @@ _AT = sa.select(TABLES.c.table_id).where(
     TABLES.c.table_id != sa.bindparam("of_table"),
     TABLES.c.state != PURGED,
     ~_IS_SOURCE,
+)
+_WITH_FILES = sa.select(*NAME_COLUMNS, TABLES.c.table_id, TABLES.c.location, TABLES.c.state).where(
+    TABLES.c.location.in_(sa.bindparam("locations", expanding=True)), TABLES.c.state.in_((ACTIVE, STAGING))
 )
 
 
@@ -56,6 +61,17 @@ def location_to_create(connection: sa.Connection, table_id: str, *, operation: s
     return None if operation == _CLONE else connection.execute(_RESERVED, {"of_table": table_id}).scalar_one_or_none()
 
 
+def table_of_files(connection: sa.Connection, location: str) -> Any | None:
+    """The row of the table at or above a location that has a name, or that is reserved; None without one."""
+    above = _at_or_above(canonical_location(location))[-_LOCATIONS_IN_STATEMENT:] if is_storable(location) else []
+    return connection.execute(_WITH_FILES, {"locations": above}).one_or_none()
+
+
+def _at_or_above(location: str) -> list[str]:
+    steps = location.rstrip("/").split("/")
+    return ["/".join(steps[:count]) for count in range(len(steps), 2, -1)]
+
+
 def tables_with_files(connection: sa.Connection, paths: Sequence[str], *, apart_from: str) -> tuple[str, ...]:
     """The ids of tables that are not purged and have one of these absolute paths below their location.
 
@@ -64,8 +80,7 @@ def tables_with_files(connection: sa.Connection, paths: Sequence[str], *, apart_
     """
     above: set[str] = set()
     for directory in {path.rpartition("/")[0] for path in map(canonical_location, paths)}:
-        steps = directory.split("/")
-        above.update("/".join(steps[:count]) for count in range(len(steps), 2, -1))
+        above.update(_at_or_above(directory))
     table_ids: dict[str, None] = {}
     ordered = sorted(above)
     for start in range(0, len(ordered), _LOCATIONS_IN_STATEMENT):
