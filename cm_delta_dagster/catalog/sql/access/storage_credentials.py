@@ -36,16 +36,22 @@ class SqlStorageCredentials(Part):
     def _issued(self, location: str, access: FileAccess) -> LocationCredentials | None:
         permitted = self._permitted(location, access)
         # No connection is open while the store answers.
-        return None if self._issuer is None else self._issuer.issue(permitted, access)
+        return None if permitted is None or self._issuer is None else self._issuer.issue(permitted, access)
 
     @reads
-    def _permitted(self, connection: sa.Connection, location: str, access: FileAccess) -> str:
-        """The location of the table, for a caller that may access its files."""
+    def _permitted(self, connection: sa.Connection, location: str, access: FileAccess) -> str | None:
+        """The location of the table, for a caller that may access its files.
+
+        None for a table that is being created at a location of the caller's choice: its files may be those of others. To write
+        version 0 there, the caller must have credentials of its own.
+        """
         table = table_of_files(connection, location)
         if table is None:
             raise TableNotFoundError(f"No table has files at {location}; nothing was given. Check the location.")
         if table.state == STAGING:
             guard.require(connection, Operation.CREATE, identifier_of(table))
+            if table.is_external:
+                return None
         else:
             guard.require_on_table(connection, _OPERATIONS[access], table.table_id)
         return str(table.location)

@@ -32,9 +32,9 @@ _AT = sa.select(TABLES.c.table_id).where(
     TABLES.c.state != PURGED,
     ~_IS_SOURCE,
 )
-_WITH_FILES = sa.select(*NAME_COLUMNS, TABLES.c.table_id, TABLES.c.location, TABLES.c.state).where(
-    TABLES.c.location.in_(sa.bindparam("locations", expanding=True)), TABLES.c.state.in_((ACTIVE, STAGING))
-)
+_WITH_FILES = sa.select(
+    *NAME_COLUMNS, TABLES.c.table_id, TABLES.c.location, TABLES.c.state, TABLES.c.is_external
+).where(TABLES.c.location.in_(sa.bindparam("locations", expanding=True)), TABLES.c.state.in_((ACTIVE, STAGING)))
 
 
 def nested(location: str) -> sa.ColumnElement[bool]:

@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.storage_credentials import FileAccess, LocationCredentials
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError, TableNotFoundError
-from tests.contracts.catalog_bench import NAME, create
+from tests.contracts.catalog_bench import NAME, create, summary
 
 ELSEWHERE = TableIdentifier("main", "staff", "salaries")
 
@@ -118,6 +118,17 @@ def test_a_table_that_is_created_is_written_by_its_creator(owner: SqlCatalog) ->
     owner.access.grant([Privilege.READ], "main", "ana")
     with pytest.raises(OperationRefusedError):
         owner.acting_as("ana").storage_credentials.read_credentials(staging.location)
+
+
+def test_a_reservation_of_a_location_does_not_give_the_files_that_are_there(owner: SqlCatalog, issuer: Issuer) -> None:
+    """Else who may create a table gets the files of any directory in the storage roots."""
+    name, location = TableIdentifier("main", "sales", "outside"), "s3://lake/raw"
+    staging = owner.registry.create_staging_table(name, location=location)
+    for call in (owner.storage_credentials.read_credentials, owner.storage_credentials.write_credentials):
+        assert call(location) is None
+    assert issuer.issued == []
+    owner.registry.register_table(staging.table_id, name, summary=summary(1000))
+    assert owner.storage_credentials.read_credentials(location) is not None
 
 
 def test_a_dropped_table_gives_none(owner: SqlCatalog, issuer: Issuer) -> None:
