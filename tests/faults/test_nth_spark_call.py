@@ -26,6 +26,7 @@ from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.replace import replace_table
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
@@ -133,7 +134,7 @@ VERBS: Mapping[str, Verb] = {
         rows=((1, "a"), (3, "c"), (4, "D"), (7, "g")),
     ),
     "optimize": Verb(
-        act=on_table(lambda table, spark: optimize(table, spark=spark, engine=WriteEngine.SPARK)), rows=START
+        act=on_table(lambda table, spark: optimize(table, spark=EngineChoice.of(spark, WriteEngine.SPARK))), rows=START
     ),
     "optimize by z-order": Verb(
         act=on_table(lambda table, spark: optimize(table, spark=spark, z_order_by=["id", "text"])), rows=START

@@ -39,7 +39,7 @@ def _report(directory: Path, interpreter: list[str], environment: dict[str, str]
 def test_assets_of_each_library_are_written_and_read_without_java(fixture: str, request: pytest.FixtureRequest) -> None:
     report = request.getfixturevalue(fixture)
     assert report["rows"] == {
-        "arrow": [{"id": 1}, {"id": 2}],
+        "arrow": [{"id": 1}, {"id": 2}, {"id": 3}],
         "batches": [{"id": 1}, {"id": 2}],
         "frames": [{"id": 1, "double": 2}, {"id": 2, "double": 4}],
         "pandas": [{"total": 6}],
@@ -62,7 +62,7 @@ def test_a_partition_replaces_its_own_rows_without_java(report: Any) -> None:
         ("misplaced", "Write only rows that satisfy it, or widen the condition. The row has day = other."),
         (
             "merge",
-            "These rows need Spark, because a merge compares them with the rows of the table, and no Spark session runs",
+            "These rows need Spark, because Spark evaluates the clauses of a merge, and no Spark session runs",
         ),
         ("session", "Java"),
         (
@@ -81,7 +81,7 @@ def test_what_needs_spark_or_is_wrong_is_refused_with_its_reason(report: Any, ca
         ("misplaced", "The row has day = other."),
         (
             "merge",
-            "These rows need Spark, because a merge compares them with the rows of the table. Nothing was written. PySpark is not "
+            "These rows need Spark, because Spark evaluates the clauses of a merge. Nothing was written. PySpark is not "
             "installed in this environment. Install it with pip install '<path of the clone>[spark]'",
         ),
         ("session", "This requires Spark. PySpark is not installed in this environment. Install it with"),

@@ -66,6 +66,13 @@ def merged() -> pa.Table:
     return pa.table({"id": [2, 3]})
 
 
+@dg.asset(
+    metadata={"mode": "merge", "on": ["id"], "merge_clauses": [{"when": "matched", "then": "delete"}]}, name="arrow"
+)
+def merged_by_clauses() -> pa.Table:
+    return pa.table({"id": [3]})
+
+
 def reader_of_spark() -> dg.AssetsDefinition:
     """An asset with an input of PySpark, which this imports."""
     from pyspark.sql import DataFrame
@@ -96,9 +103,10 @@ def main(directory: str) -> dict[str, Any]:
         materialize(arrow, batches, frames, pandas, relation, read)
         for key in ("a", "b", "a"):
             materialize(parts, partition_key=key)
+        materialize(merged)
         errors = {
             "misplaced": _error(lambda: materialize(misplaced, partition_key="a")),
-            "merge": _error(lambda: materialize(merged)),
+            "merge": _error(lambda: materialize(merged_by_clauses)),
         }
         imported = sorted(name for name in ("pyspark", "py4j", "pandas", "polars", "duckdb") if name in sys.modules)
         if importlib.util.find_spec("pyspark") is not None:
@@ -109,7 +117,8 @@ def main(directory: str) -> dict[str, Any]:
         metadata = parts_event.asset_materialization.metadata
     names = ("arrow", "batches", "frames", "pandas", "relation", "read", "parts")
     tables = {name: catalog.lake.table(f"main.default.{name}") for name in names}
-    rows = {name: table.to_arrow().to_pylist() for name, table in tables.items()}
+    contents = {name: table.to_arrow() for name, table in tables.items()}
+    rows = {name: content.sort_by(content.column_names[0]).to_pylist() for name, content in contents.items()}
     versions = {name: table.snapshot().version for name, table in tables.items()}
     catalog.close()
     return {

@@ -53,7 +53,7 @@ from cm_delta_dagster.protocol.features.clustering import clustering_domain, phy
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
-from cm_delta_dagster.protocol.statistics.data_file_writes import WriteEngine, WrittenFiles
+from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.library import SparkSession
 from cm_delta_dagster.storage.discard import discard_below
@@ -120,13 +120,12 @@ def plan_optimize(
 def optimize(
     table: Table,
     *,
-    spark: SparkSession | SessionSource = no_session,
+    spark: SparkSession | SessionSource | EngineChoice = no_session,
     where: Predicate | str | None = None,
     target_size: int | None = None,
     min_size: int | None = None,
     z_order_by: str | Sequence[str] = (),
     full: bool = False,
-    engine: WriteEngine | None = None,
     context: CommitProperties = NO_PROPERTIES,
 ) -> OptimizeResult:
     """Rewrite small files into few large files, in one commit that changes no row. Arguments as in :func:`plan_optimize`.
@@ -136,8 +135,7 @@ def optimize(
 
     Args:
         spark: the session that orders rows, or rewrites more than 1 GiB of files, or a function that returns it. Arrow joins files
-            without one.
-        engine: None for Arrow, unless only Spark can rewrite the files.
+            without one, and otherwise unless the choice is Spark.
 
     Raises:
         MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION; nothing was done.
@@ -151,23 +149,22 @@ def optimize(
             table, where=where, target_size=target_size, min_size=min_size, z_order_by=z_order_by, full=full
         )
         check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
-        return apply_plan(table, plan, spark=spark, engine=engine, lease=lease, context=context)
+        return apply_plan(table, plan, spark=spark, lease=lease, context=context)
 
 
 def apply_plan(
     table: Table,
     plan: OptimizePlan,
     *,
-    spark: SparkSession | SessionSource,
+    spark: SparkSession | SessionSource | EngineChoice,
     lease: MaintenanceLease,
-    engine: WriteEngine | None = None,
     context: CommitProperties,
 ) -> OptimizeResult:
     """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
     if not plan.bins and plan.definition is None:
         return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
     check_writable(plan.snapshot.protocol, plan.snapshot.identifier)
-    choice = EngineChoice.of(spark, engine)
+    choice = EngineChoice.of(spark)
     reason = rewrite_needs_spark(plan) or choice.reason_for_spark(plan.files)
     session = None if reason is None else choice.needed_session(reason, f"{plan.operation} needs")
     transaction = table.start_transaction(

@@ -36,8 +36,12 @@ class EngineChoice:
     engine: WriteEngine | None = None
 
     @classmethod
-    def of(cls, spark: SparkSession | SessionSource, engine: WriteEngine | None = None) -> "EngineChoice":
-        """The choice of a caller with a session, or with a source of one."""
+    def of(
+        cls, spark: "SparkSession | SessionSource | EngineChoice", engine: WriteEngine | None = None
+    ) -> "EngineChoice":
+        """The choice of a caller with a session, or with a source of one, who may have chosen an engine."""
+        if isinstance(spark, EngineChoice):
+            return spark
         return cls(spark if callable(spark) else lambda: spark, engine)
 
     def reason_for_spark(self, files: pa.Table) -> str | None:

@@ -45,7 +45,7 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_sch
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.library import SparkSession
 
-_MERGED = "a merge compares them with the rows of the table"
+_MERGED = "Spark evaluates the clauses of a merge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

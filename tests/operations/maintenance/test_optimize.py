@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, table_to_adds
@@ -201,7 +202,7 @@ def test_each_of_many_small_bins_becomes_a_file(
     lake.append(*rows)
     before = lake.rows()
     with caplog.at_level(logging.INFO):
-        result = optimize(lake.table, spark=lake.spark, engine=engine)
+        result = optimize(lake.table, spark=EngineChoice.of(lake.spark, engine))
     assert (result.num_bins, result.num_removed_files, result.num_added_files) == (40, 80, 40)
     module = arrow_rewrite if engine is WriteEngine.ARROW else spark_rewrite
     assert [message.partition(" after")[0] for message in messages_of(caplog, module)][-1] == (
@@ -229,7 +230,7 @@ def test_large_and_small_bins_are_written_in_one_run(build: Callable[..., TableB
     plan = plan_optimize(lake.table)
     sizes = sorted(sum(files["size"].to_pylist()) for files in plan.bins)
     assert sizes[1] < 1 << 20 and sizes[2] > 32 << 20 and len(sizes) == 4
-    result = optimize(lake.table, spark=lake.spark, engine=WriteEngine.SPARK)
+    result = optimize(lake.table, spark=EngineChoice.of(lake.spark, WriteEngine.SPARK))
     assert (result.num_bins, result.num_removed_files, result.num_added_files) == (4, 8, 4)
     assert rows_of(lake.table_frame().groupBy("p").agg({"*": "count", "id": "sum"})) == before
 
@@ -320,7 +321,7 @@ def test_a_rewrite_that_would_change_the_content_is_never_committed(
     forget_statistics(lake, '{"numRecords":2}')
     version, files = lake.table.snapshot().version, data_files(lake)
     with pytest.raises(error, match="nothing was committed" if engine is not None else "the log says"):
-        optimize(lake.table, spark=lake.spark, engine=engine)
+        optimize(lake.table, spark=EngineChoice.of(lake.spark, engine))
     assert lake.table.snapshot().version == version
     assert data_files(lake) == files
 

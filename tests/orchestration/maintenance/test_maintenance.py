@@ -1,6 +1,6 @@
 """Maintenance jobs and schedules: permission first, visible results, nothing started twice."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -12,6 +12,7 @@ from dagster import AssetKey
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
+from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.orchestration import (
     CatalogResource,
     MaintenancePolicy,
@@ -282,11 +283,14 @@ def test_compaction_joins_small_files_and_triggers_nothing(world: World) -> None
 
 
 def sweep_of(
-    catalog: CatalogResource, *names: str, spark: Any = None, **arguments: Any
+    catalog: CatalogResource, *names: str, spark: Any = None, clustered: Sequence[str] = (), **arguments: Any
 ) -> tuple[dg.ScheduleDefinition, dg.JobDefinition, dict[str, AssetKey]]:
     """The job of a sweep over ``main.s.*`` in which each table of ``names`` has due tasks, and the observed asset of each."""
     for name in names:
-        commit(make_table(catalog.client, name))
+        table = make_table(catalog.client, name)
+        if name in clustered:
+            cluster_by(table, columns=["id"])
+        commit(table)
     asset_keys = {name: dg.AssetKey(name.split(".")) for name in names}
     schedule = build_maintenance_sweep(["main.s.*"], asset_keys=asset_keys, **arguments)
     defs = dg.Definitions(schedules=[schedule], resources={"catalog": catalog, "spark": spark or NoSpark()})
@@ -358,7 +362,7 @@ def test_a_table_whose_maintenance_dies_does_not_stop_the_others(
         on_denied=OnDenied.FAIL,
     )
     spark = FailingSpark(directory=str(tmp_path), interrupts=interrupts)
-    _, job, asset_keys = sweep_of(catalog, *names, policy=policy, spark=spark)
+    _, job, asset_keys = sweep_of(catalog, *names, policy=policy, spark=spark, clustered=names)
     for name in names:
         commit(catalog.client.table(name))
     rule = MaintenanceRule(scope=names[0], kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)

@@ -272,7 +272,7 @@ def permits(operation: Operation) -> sa.ColumnElement[bool]:
 
 
 def caller_parameters(connection: sa.Connection) -> dict[str, Any]:
-    """The parameters of statements with :func:`permits`."""
+    """The parameters of statements with :func:`permits` or with columns of this module."""
     return {"caller": of_user(caller_of(connection))}
 
 
@@ -285,11 +285,6 @@ def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privile
 def read_of_privileges(connection: sa.Connection, table_id: str) -> Call:
     """The statement of :func:`held_on_table`, whose rows :func:`privileges_in` takes."""
     return _HELD_ON_TABLE, {"of_table": table_id, "caller": of_user(caller_of(connection))}
-
-
-def caller_parameters(connection: sa.Connection) -> Mapping[str, str | None]:
-    """The parameters of the columns of this module in the statements of others."""
-    return {"caller": of_user(caller_of(connection))}
 
 
 def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:
