@@ -121,7 +121,7 @@ class Expressions:
         return self._one_of(choices, depth - 1)
 
     def _operand(self, depth: int) -> str:
-        return self._numbers.choice(["0.1", "-12.50", "3", self.number(depth), "l"])
+        return self._numbers.choice(["0.1", "-12.50", "-0.0", "3", self.number(depth), "l"])
 
     def text(self, depth: int) -> str:
         if depth == 0:

@@ -23,8 +23,11 @@ from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.creation import create_table
@@ -53,6 +56,12 @@ class Act:
 
 
 Case = tuple[str, type[CmDeltaError], tuple[str, ...], Callable[[Act], object]]
+
+
+def _deletes_matches(source: Any) -> RowChange:
+    clause = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE)
+    return RowChange(clauses=(clause,), source=source, on="target.id = source.id")
+
 
 COLUMNS: list[Case] = [
     (
@@ -161,7 +170,7 @@ COLUMNS: list[Case] = [
         "an Arrow table for a DataFrame",
         InvalidArgumentError,
         (NAME, "pyarrow", "spark.createDataFrame"),
-        lambda act: merge(act.orders, frame=act.orders.snapshot().files, keys=["id"]),
+        lambda act: merge_rows(act.orders, change=_deletes_matches(act.orders.snapshot().files)),
     ),
 ]
 

@@ -21,7 +21,7 @@ def main() -> None:
         print(table.version(), lake.tables())
         for attempt in (
             lambda: table.to_df(),
-            lambda: table.delete("id = 1"),
+            lambda: lake.sql("SELECT * FROM main.test.t"),
             lambda: SparkResource(master="local[1]").spark_session,
         ):
             try:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_type
 from cm_delta_dagster.protocol.schema.types import BYTE, FLOAT, INTEGER, SHORT, DataType, DecimalType, StructType
 
@@ -104,6 +104,26 @@ class ArrowRows:
                 if column.type != FLOAT or not _is_too_large(values, table.column(position)):
                     table = table.set_column(position, item.name, values)
         return ArrowRows(source=table, schema=from_arrow_schema(table.schema))
+
+
+def caller_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream of the caller.
+
+    Raises:
+        InvalidDataError: its source failed.
+    """
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except CmDeltaError:
+            raise
+        except Exception as error:  # Of the code of the caller.
+            raise InvalidDataError(
+                f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
+            ) from error
+        yield batch
 
 
 def _is_too_large(singles: pa.Array, doubles: pa.ChunkedArray) -> bool:

@@ -137,4 +137,6 @@ class AssignedValues:
 def with_columns(batch: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """The batch with other values of some columns."""
     arrays = [columns.get(name, array) for name, array in zip(batch.schema.names, batch.columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
+    # The new values may be NULL where the rules of the table, which are checked later, forbid it.
+    fields = [pa.field(name, array.type) for name, array in zip(batch.schema.names, arrays, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))

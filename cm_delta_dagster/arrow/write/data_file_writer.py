@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 
-from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows, caller_batches
 from cm_delta_dagster.arrow.write.generated_values import GeneratedValues
 from cm_delta_dagster.arrow.write.missing_values import MissingValues
 from cm_delta_dagster.arrow.write.row_rules import BatchColumns, BatchRule, row_rules
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, stored_columns
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.partition_directories import directory_name
 from cm_delta_dagster.protocol.actions.partition_values import serialize_partition_value
@@ -101,7 +101,7 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
     )
     try:
         with files.threads:
-            for batch in _batches(rows.reader()):
+            for batch in _batches(rows.reader(), of_caller=not spec.is_filled):
                 files.add(batch)
             return files.finish()
     except BaseException:  # No thread writes any more.
@@ -109,20 +109,9 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         raise
 
 
-def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream of the caller, whose errors are those of its source."""
-    while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
-            return
-        except CmDeltaError:
-            raise
-        except Exception as error:  # Of the code of the caller.
-            raise InvalidDataError(
-                f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
-            ) from error
-        # A table of the caller may be one batch.
+def _batches(reader: pa.RecordBatchReader, *, of_caller: bool) -> Iterator[pa.RecordBatch]:
+    """The batches of a stream, in parts of a bounded size: a table of the caller may be one batch."""
+    for batch in caller_batches(reader) if of_caller else reader:
         parts = max(1, -(-batch.nbytes // _BATCH_BYTES))
         num_rows = -(-batch.num_rows // parts)
         for start in range(0, batch.num_rows, max(1, num_rows)):

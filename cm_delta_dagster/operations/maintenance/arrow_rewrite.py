@@ -13,7 +13,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan
 from cm_delta_dagster.operations.writing.engines.arrow_files import stored_rows
 from cm_delta_dagster.operations.writing.table_files import hidden_columns, kept_row_ids
-from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS
+from cm_delta_dagster.protocol.features.row_tracking import row_id_namesake
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
 
@@ -26,10 +26,9 @@ def rewrite_needs_spark(plan: OptimizePlan) -> str | None:
         return "rows are ordered"
     if plan.definition is not None:
         return "the table gets another definition"
-    schema = plan.snapshot.schema
-    named = next((item.name for item in ROW_TRACKING_FIELDS if schema.field(item.name) is not None), None)
-    if named is not None and kept_row_ids(plan.snapshot) is not None:
-        return f"the table has a column {named!r}"
+    name = row_id_namesake(plan.snapshot.schema)
+    if name is not None and kept_row_ids(plan.snapshot) is not None:
+        return f"the table has a column named {name!r}"
     return files_need_spark(plan.layout)
 
 

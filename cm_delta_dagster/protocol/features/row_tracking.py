@@ -284,6 +284,11 @@ def _physical_rows(add: AddFile) -> int:
     return rows
 
 
+def row_id_namesake(schema: StructType) -> str | None:
+    """The first of :data:`ROW_TRACKING_FIELDS` whose name a column of the table has, ignoring case; None if there is none."""
+    return next((item.name for item in ROW_TRACKING_FIELDS if schema.field(item.name) is not None), None)
+
+
 def check_row_ids(schema: StructType, files: pa.Table) -> None:
     """Refuse to read the ids of rows where they are not known, or would have the name of a column.
 
@@ -294,12 +299,12 @@ def check_row_ids(schema: StructType, files: pa.Table) -> None:
         InvalidArgumentError: the table has a column with the name of one of :data:`ROW_TRACKING_FIELDS`.
         CorruptLogError: the log has no ids for a file.
     """
-    for name in (ROW_ID, ROW_COMMIT_VERSION):
-        if schema.field(name) is not None:
-            raise InvalidArgumentError(
-                f"The table has a column named {name!r} of its own, so row ids cannot be returned under that name. Read "
-                "the table without them."
-            )
+    name = row_id_namesake(schema)
+    if name is not None:
+        raise InvalidArgumentError(
+            f"The table has a column named {name!r} of its own, so row ids cannot be returned under that name. Read "
+            "the table without them."
+        )
     for column in ("baseRowId", "defaultRowCommitVersion"):
         if files[column].null_count:
             path = files.filter(pc.is_null(files[column]))["path"][0].as_py()

@@ -345,7 +345,7 @@ def _only(node: _Node, name: str) -> _Node:
 
 
 def _number(text: str, sign: int) -> LiteralValue:
-    """An integer, or a decimal with as many digits as it is written with."""
+    """An integer, or a decimal with as many digits as it is written with, whose zero has no sign."""
     if _FRACTION.fullmatch(text) is not None and text != ".":
         number = Decimal(text)
         exponent = number.as_tuple().exponent
@@ -353,7 +353,7 @@ def _number(text: str, sign: int) -> LiteralValue:
         precision = max(len(number.as_tuple().digits), -exponent)
         if precision > _MOST_DIGITS:
             raise _NotCertainError
-        return LiteralValue(sign * number, DecimalType(precision, -exponent))
+        return LiteralValue(sign * number if number else abs(number), DecimalType(precision, -exponent))
     if _DIGITS.fullmatch(text) is None:
         raise _NotCertainError
     value = sign * int(text)

@@ -19,6 +19,8 @@ from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, 
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from cm_delta_dagster.protocol.schema.evolution import as_nullable
+from cm_delta_dagster.protocol.schema.types import StructField
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.store import Store
 
@@ -113,13 +115,18 @@ def of_kind(batch: pa.RecordBatch, kind: ChangeType) -> pa.RecordBatch:
     return batch.append_column(CHANGE_TYPE, pa.repeat(pa.scalar(kind.value), batch.num_rows))
 
 
+def stored_schema(layout: TableLayout, row_ids: RowIdColumns | None) -> pa.Schema:
+    """The columns of the table and the hidden ones, all of whose values may be NULL until the rules of the table are checked."""
+    columns = (*layout.schema.fields, *hidden_columns(row_ids))
+    return pa.schema([arrow_field(StructField(item.name, as_nullable(item.type))) for item in columns])
+
+
 def stored_rows(
     batches: Iterable[pa.RecordBatch], layout: TableLayout, row_ids: RowIdColumns | None, *, records: bool = False
 ) -> ArrowRows:
     """Batches of ``arrow.scan`` under the names that files have; ``records``: with the column of change files."""
-    fields = [arrow_field(item) for item in (*layout.schema.fields, *hidden_columns(row_ids))]
+    stored = stored_schema(layout, row_ids)
     if records:
-        fields.append(pa.field(CHANGE_TYPE, pa.string()))
-    stored = pa.schema([item.with_nullable(True) for item in fields])
+        stored = stored.append(pa.field(CHANGE_TYPE, pa.string()))
     renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=stored) for batch in batches)
     return ArrowRows(source=pa.RecordBatchReader.from_batches(stored, renamed), schema=from_arrow_schema(stored))

@@ -11,12 +11,10 @@ from pyroaring import BitMap64
 
 from cm_delta_dagster.arrow.keyed_rows import NO_ROW, KeyedRows
 from cm_delta_dagster.arrow.scan import PLACE, files_and_positions, scan_places
-from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.arrow.write.assigned_values import UpdatedRows
-from cm_delta_dagster.operations.writing.engines.arrow_files import ArrowFiles, inserted_rows, of_kind
+from cm_delta_dagster.operations.writing.engines.arrow_files import ArrowFiles, inserted_rows, of_kind, stored_schema
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, RecordedRows
-from cm_delta_dagster.operations.writing.table_files import hidden_columns
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.changes.change_data_feed import ChangeType
@@ -207,8 +205,7 @@ class ArrowMerge:
 
     def _completed(self, news: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows of the source with NULL in the columns that they lack, as rows of the table."""
-        fields = [arrow_field(item) for item in (*self.files.layout.schema.fields, *hidden_columns(self.row_ids))]
-        schema = pa.schema([item.with_nullable(True) for item in fields])
+        schema = stored_schema(self.files.layout, self.row_ids)
         for batch in news.to_batches():
             columns = [
                 batch.column(item.name) if item.name in news.column_names else pa.nulls(batch.num_rows, item.type)
@@ -251,5 +248,4 @@ def _bitmap(positions: _RowNumbers) -> BitMap64:
 
 def _marks(file: ChangedFile) -> npt.NDArray[np.bool_]:
     """Whether each changed row of a file, in order, is updated."""
-    updated = file.changes.all_updated
-    return np.array([position in updated for position in file.changes.changed], np.bool_)
+    return np.isin(file.changes.changed.to_array(), file.changes.all_updated.to_array(), assume_unique=True)

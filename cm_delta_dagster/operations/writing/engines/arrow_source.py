@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.arrow.keyed_rows import KeyedRows
 from cm_delta_dagster.arrow.predicates import row_filter
-from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowRows
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows, caller_batches
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, converted_columns
-from cm_delta_dagster.errors import InvalidDataError, SchemaMismatchError
+from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.changes.source_facts import SourceFacts, check_keys_are_stored
 from cm_delta_dagster.protocol.features.computed_columns import check_sources
-from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS
+from cm_delta_dagster.protocol.features.row_tracking import row_id_namesake
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.key_ranges import MOST_PARTITIONS, key_range
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, column_path, columns_of
@@ -35,8 +35,8 @@ def source_needs_spark(
     for item in layout.schema.fields:
         if item.name in keys and (item.type in (FLOAT, DOUBLE) or COLLATIONS_METADATA in item.metadata):
             return f"only Spark compares the key column {item.name!r}"
-        if any(item.name == hidden.name for hidden in ROW_TRACKING_FIELDS):
-            return f"the table has a column {item.name!r}"
+    if (name := row_id_namesake(layout.schema)) is not None:
+        return f"the table has a column named {name!r}"
     try:
         check_sources(layout.schema, offered)
     except SchemaMismatchError:
@@ -56,12 +56,7 @@ def keyed_source(rows: ArrowRows, layout: TableLayout, keys: Sequence[str]) -> K
         InvalidArgumentError: a column has an Arrow type that is not converted.
     """
     columns = [column for column in converted_columns(rows.source.schema, layout) if column.column.source is not None]
-    try:
-        table = rows.reader().read_all().combine_chunks()
-    except (*UNCONVERTED, OSError, RuntimeError) as error:
-        raise InvalidDataError(
-            f"The rows cannot be read: {error}. Nothing was committed. Correct their source, and write again."
-        ) from error
+    table = pa.Table.from_batches(list(caller_batches(rows.reader())), rows.source.schema).combine_chunks()
     batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
     names = [column.item.name for column in columns]
     parts = [pa.table([column.values(batch) for column in columns], names) for batch in batches]
@@ -79,7 +74,8 @@ def _check_stored(column: StoredColumn, batch: pa.RecordBatch, stored: pa.Table,
     lost = pc.and_(batch.column(column.column.source).is_valid(), stored[column.item.name].combine_chunks().is_null())
     row = pc.index(lost, pa.scalar(True)).as_py()
     if row >= 0:
-        text = _key_text(stored, keys, row)
+        text = _key_text(stored, [name for name in keys if name != column.item.name], row)
+        text = ", ".join(part for part in (text, f"{column.item.name} = ") if part)
         facts = SourceFacts(num_rows=0, duplicate=None, outside=None, key_range=AlwaysTrue(), empty_key=text)
         check_keys_are_stored(facts)
 

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 from cm_delta_dagster.arrow.scan import row_positions, scan_batches
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.operations.writing.conditions import compares_as_spark
-from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS
+from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS, row_id_namesake
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import VARIANT, VOID, StructType, walk_types
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
@@ -60,7 +60,7 @@ def read_rows(session: SparkSession, *, store: Store, layout: TableLayout, reque
     if not is_small(request) or not _may_hand_over(schema):
         return None
     if request.row_tracking is not None:
-        if any(schema.field(item.name) is not None for item in ROW_TRACKING_FIELDS):
+        if row_id_namesake(schema) is not None:
             return None
         schema = StructType((*schema.fields, *ROW_TRACKING_FIELDS))
     try:

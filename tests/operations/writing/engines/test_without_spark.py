@@ -150,6 +150,43 @@ def test_a_failing_row_leaves_the_table_as_it_was(lake: Connection, tmp_path: Pa
     assert sorted(path.name for path in (tmp_path / "warehouse").rglob("*.parquet")) == files
 
 
+def test_null_in_a_nested_field_and_a_stream_that_fails(lake: Connection) -> None:
+    table = lake.create_table("main.s.t", "id BIGINT, s STRUCT<a: INT NOT NULL>")
+    kind = pa.struct([("a", pa.int32())])
+    table.append(pa.table({"id": [1], "s": pa.array([{"a": 1}], kind)}))
+    for key in (1, 10):
+        with pytest.raises(InvalidDataError, match=rf"'s.a' is NOT NULL .* The row has id = {key}"):
+            table.upsert(pa.table({"id": [key], "s": pa.array([{"a": None}], kind)}), on="id")
+
+    rows = table.to_arrow().to_batches()[0]
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield rows
+        raise KeyError("lost")
+
+    for act in (table.append, lambda new: table.upsert(new, on="id"), lambda new: table.overwrite(new, keys="id")):
+        with pytest.raises(InvalidDataError, match=r"The stream of the rows failed: 'lost'"):
+            act(pa.RecordBatchReader.from_batches(rows.schema, failing()))
+    assert table.to_arrow().to_pylist() == [{"id": 1, "s": {"a": 1}}]
+
+
+def test_a_zero_without_fraction_has_the_sign_that_spark_gives_it(lake: Connection) -> None:
+    table = lake.create_table_as("main.s.t", pa.table({"d": [1.0]}))
+    for text, value in (("coalesce(d - d, 1.0) * -0.0", "0.0"), ("CAST(-0.0 AS DOUBLE)", "0.0"), ("-0.0D", "-0.0")):
+        table.update({"d": text})
+        assert repr(table.to_arrow()["d"][0].as_py()) == value, text
+    with pytest.raises(InvalidArgumentError, match="only Spark evaluates the value -0"):
+        table.update({"d": "-0.0"})
+
+
+def test_a_column_with_the_name_of_row_ids_is_left_to_spark(lake: Connection) -> None:
+    table = lake.create_table("main.s.t", "`_ROW_ID` BIGINT, v INT")
+    table.append([{"_ROW_ID": 1, "v": 1}])
+    for act in (table.upsert, lambda rows, on: table.overwrite(rows, keys=on)):
+        with pytest.raises(InvalidArgumentError, match="need Spark, because the table has a column named '_row_id'"):
+            act([{"v": 1, "_ROW_ID": 7}], on="v")
+
+
 @pytest.mark.requirements("CDF-2", "ROWTRK-13")
 def test_ids_and_change_feed(lake: Connection) -> None:
     properties = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
