@@ -14,10 +14,12 @@ import pytest
 from cm_delta_dagster.arrow.write.stored_columns import stored_columns
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.tables.create import first_schema
-from cm_delta_dagster.operations.writing.rows import RowsForArrow, no_session
+from cm_delta_dagster.operations.writing.engine_choice import no_session
+from cm_delta_dagster.operations.writing.rows import RowsForArrow
 from cm_delta_dagster.orchestration.assets.output_rows import output_rows
 from cm_delta_dagster.orchestration.metadata.frame_types import DtypeBackend, FrameType, from_batches
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
 from tests.support.stored_types import STORED_TYPES
 
 _NUMBERS = [[1], None, [2, 3]]
@@ -29,7 +31,7 @@ def rows_of(value: Any) -> pa.Table:
     layout = TableLayout(location="file:///t", schema=first_schema(rows.schema), partition_columns=())
     for_arrow = rows.written_to(layout)
     assert isinstance(for_arrow, RowsForArrow)
-    columns = stored_columns(for_arrow.rows.source.schema, layout)
+    columns = stored_columns(for_arrow.rows.source.schema, layout, WriteSpec())
     batches = [
         pa.RecordBatch.from_arrays(
             [column.stored_values(column.values(batch)) for column in columns], names=layout.schema.names
