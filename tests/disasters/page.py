@@ -57,8 +57,8 @@ _ABOUT: dict[Object, tuple[str, str]] = {
     ),
     Object.DATA_FILE: (
         "A Parquet file with rows of the latest version.",
-        "Restore the file from a backup: the message names it, and data files are never rewritten. Spark stores a checksum of "
-        "each page, with which readers detect changed bytes; in files without page checksums they read wrong values.",
+        "Restore the file from a backup: the message names it, and data files are never rewritten. Spark and Arrow store a "
+        "checksum of each page, with which readers detect changed bytes; in files without page checksums they read wrong values.",
     ),
     Object.VECTOR_FILE: (
         "A file `deletion_vector_<uuid>.bin` that says which rows of a data file are deleted.",

@@ -214,15 +214,14 @@ _CUT_OR_DAMAGED = (Harm.TRUNCATED, Harm.ONE_BIT)
 _NAMED = "the message names the file"
 
 
-def _rows(object_: Object, reads: tuple[Act, ...], same: str, optimize: Expected) -> tuple[Rule, ...]:
-    """Rules of a file that ``reads`` and OPTIMIZE read; ``optimize`` is what OPTIMIZE gives for a damaged file."""
+def _rows(object_: Object, reads: tuple[Act, ...], same: str) -> tuple[Rule, ...]:
+    """Rules of a file that ``reads`` and OPTIMIZE read."""
     readers = (*reads, Act.OPTIMIZE)
     rule = _rule(
         object_,
         _is(_RIGHT, _NOT_READ),
         _Except(readers, _refused("ObjectNotFoundError", _NAMED), harms=(Harm.MISSING,)),
-        _Except(reads, _refused("CorruptLogError", _NAMED), harms=_CUT_OR_DAMAGED),
-        _Except((Act.OPTIMIZE,), optimize, harms=_CUT_OR_DAMAGED),
+        _Except(readers, _refused("CorruptLogError", _NAMED), harms=_CUT_OR_DAMAGED),
         _Except((*readers, *_LOOKING), _is(Outcome.UNKNOWABLE, same), harms=(Harm.OTHER_CONTENT,)),
         _Except(_LOOKING, _is(Outcome.FINDING, "restore it from a backup"), harms=(Harm.MISSING, Harm.TRUNCATED)),
         _Except(
@@ -238,10 +237,9 @@ def _rows(object_: Object, reads: tuple[Act, ...], same: str, optimize: Expected
     return (_never(object_, _WRITTEN_ONCE, harms=(Harm.OLDER_COPY,)), rule)
 
 
-_BY_SPARK = _refused("StorageError", "Spark says that the file cannot be read, and which")
 _ROW_RULES = (
-    *_rows(_DATA, (Act.READ_LATEST, Act.READ_OLD), _SAME_COUNT, _BY_SPARK),
-    *_rows(_VECTOR, (Act.READ_LATEST,), _SAME_VECTOR, _refused("CorruptLogError", _NAMED)),
+    *_rows(_DATA, (Act.READ_LATEST, Act.READ_OLD), _SAME_COUNT),
+    *_rows(_VECTOR, (Act.READ_LATEST,), _SAME_VECTOR),
 )
 
 # Storage that is absent, is another one, or is older than the catalog.

@@ -1,4 +1,4 @@
-"""The disasters before OPTIMIZE, which reads and writes rows with Spark: a few by default, all of them with ``-m exhaustive``."""
+"""The disasters before OPTIMIZE, which reads and writes rows: a few by default, all of them with ``-m exhaustive``."""
 
 import pytest
 from pyspark.sql import SparkSession

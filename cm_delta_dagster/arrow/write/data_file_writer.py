@@ -320,6 +320,7 @@ class _Files:
             compression=_CODECS.get(codec, codec),
             store_schema=False,
             store_decimal_as_integer=True,
+            write_page_checksum=True,
             coerce_timestamps="us",
             write_page_index=False,
             use_dictionary=self._columns_with_dictionary(first),

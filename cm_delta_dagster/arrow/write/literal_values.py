@@ -60,8 +60,8 @@ def literal_value(text: str, item: StructField, *, now_ms: int) -> Any:
     if not _has_type(comparison.value, item.type):
         raise NotLiteralError(text)
     value = comparison.value
-    if item.type == DOUBLE and not value and "-" in text:
-        raise NotLiteralError(text)  # A decimal zero has no sign, and that of a double has one.
+    if item.type == DOUBLE and not value and "-" in text and not text.strip().lower().endswith("d"):
+        raise NotLiteralError(text)  # A decimal zero has no sign, and that of a double, as in -0.0D, has one.
     if item.type != DOUBLE:
         return value
     return abs(float(value)) if isinstance(value, Decimal) and not value else float(value)  # A decimal 0 has no sign.
