@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, DeltaTable, connect
 from cm_delta_dagster.errors import InvalidDataError
-from cm_delta_dagster.operations.writing import change_rows, merge_rows
+from cm_delta_dagster.operations.writing import merge_rows
+from cm_delta_dagster.operations.writing.engines import spark_changes
 from cm_delta_dagster.protocol.schema.types import LONG
 
 Row = tuple[int | None, str | None, float | None]
@@ -239,5 +240,5 @@ def test_random_merges_do_what_merging_lists_of_rows_does(
     """All clauses, duplicates, NULL keys, no rows, partitions, wider types; small sources and large ones."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", limit)
     for name in ("_FEW_ROWS", "_ROWS_OF_ONE_FILE"):
-        monkeypatch.setattr(change_rows, name, limit)
+        monkeypatch.setattr(spark_changes, name, limit)
     _run(lake, spark, 2 * seed + bool(limit))
