@@ -83,6 +83,12 @@ def row_positions(*, store: Store, layout: TableLayout, request: ScanRequest) ->
     return _plan(store, layout, request, (), {}).positions()
 
 
+def count_rows(*, store: Store, layout: TableLayout, files: pa.Table) -> int:
+    """The number of live rows of files, counted in the files. Raises as :func:`scan_batches`."""
+    rows = row_positions(store=store, layout=layout, request=ScanRequest(files=files))
+    return sum(map(len, rows.values()))
+
+
 PLACE = ROW_ID
 """Column of :func:`scan_places`."""
 _POSITION_BITS = 40

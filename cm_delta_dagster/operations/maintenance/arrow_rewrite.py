@@ -3,12 +3,9 @@
 import logging
 import time
 
-import pyarrow as pa
-
-from cm_delta_dagster.arrow.scan import row_positions, scan_batches
+from cm_delta_dagster.arrow.scan import scan_batches
 from cm_delta_dagster.arrow.write.data_file_writer import write_arrow_files
 from cm_delta_dagster.arrow.write.stored_columns import files_need_spark
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan
 from cm_delta_dagster.operations.writing.engines.arrow_files import stored_rows
@@ -54,9 +51,3 @@ def rewrite_by_arrow(table: Table, plan: OptimizePlan, written: list[WrittenFile
             plan.num_bins,
             time.monotonic() - started,
         )
-
-
-def count_rows_by_arrow(table: Table, snapshot: Snapshot, files: pa.Table) -> int:
-    """The number of rows of files, counted in the files."""
-    rows = row_positions(store=table.store, layout=snapshot.layout, request=ScanRequest(files=files))
-    return sum(map(len, rows.values()))

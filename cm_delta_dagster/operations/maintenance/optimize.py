@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
+from cm_delta_dagster.arrow.scan import count_rows
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
@@ -28,7 +29,6 @@ from cm_delta_dagster.operations.maintenance.arrangement import (
     files_to_arrange,
 )
 from cm_delta_dagster.operations.maintenance.arrow_rewrite import (
-    count_rows_by_arrow,
     rewrite_by_arrow,
     rewrite_needs_spark,
 )
@@ -233,7 +233,7 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
     if uncounted.num_rows:
         # Files without a row count in their statistics: count their rows and compare only the totals.
         if session is None:
-            num_rows = count_rows_by_arrow(table, snapshot, uncounted)
+            num_rows = count_rows(store=table.store, layout=snapshot.layout, files=uncounted)
         else:
             num_rows = count_rows_by_spark(table, snapshot, uncounted, session)
         before = {(): sum(before.values()) + num_rows}

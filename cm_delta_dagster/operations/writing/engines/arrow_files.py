@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cm_delta_dagster.arrow.scan import row_positions, scan_batches
+from cm_delta_dagster.arrow.scan import count_rows, row_positions, scan_batches
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, by_file_key
@@ -54,8 +54,7 @@ class ArrowFiles:
 
     def count(self, files: pa.Table) -> int:
         """The number of rows, counted in the files."""
-        rows = row_positions(store=self.store, layout=self.layout, request=ScanRequest(files=files))
-        return sum(map(len, rows.values()))
+        return count_rows(store=self.store, layout=self.layout, files=files)
 
     def unchanged(self, plan: FilePlan) -> Iterator[pa.RecordBatch]:
         """The rows of the kept files of a plan that do not change."""

@@ -95,14 +95,14 @@ class ArrowMerge:
     def write(self, plan: FilePlan) -> int:
         files = self.files
         touched = [file for file in (*plan.kept, *plan.updated) if file.changes.all_updated]
-        news = self._new_rows(plan) if self.inserts else None
-        together = news is not None and not computed_columns(files.layout.schema)
+        news = self._new_rows(plan) if self.inserts else self.source.rows.slice(0, 0)
+        together = not computed_columns(files.layout.schema)
         written = 0
-        if plan.kept or touched or (together and news is not None and news.num_rows):
+        if plan.kept or touched or (together and news.num_rows):
             updated = map(files.with_new_versions, self._updated(plan, touched))
-            inserted = self._completed(news) if news is not None and together else ()
+            inserted = self._completed(news) if together else ()
             written = files.add(chain(files.unchanged(plan), updated, inserted), checked=bool(touched) or self.inserts)
-        if news is not None and news.num_rows and not together:
+        if news.num_rows and not together:
             written += self._insert(news).num_rows
         return written
 
