@@ -73,14 +73,15 @@ class KeyedRows:
         order = rows[np.argsort(codes[rows], kind="stable")]
         return codes[order], order
 
+    @cached_property
     def duplicate(self) -> int | None:
         """A row whose key another row has too; None if there is none."""
         codes, order = self._order
         same = np.flatnonzero(codes[1:] == codes[:-1])
         return int(order[same[0]]) if len(same) else None
 
-    def find(self, keys: Sequence[pa.Array]) -> _Codes:
-        """The row that has the key of each of other rows; the first one, if several have it.
+    def find(self, keys: Sequence[pa.Array]) -> tuple[_Codes, _Codes]:
+        """The pairs of other rows and rows with their keys: the places of the other rows, in order, and the rows.
 
         Args:
             keys: the key columns of the other rows, with the types of those of these rows.
@@ -89,8 +90,14 @@ class KeyedRows:
         codes_of_keys = np.zeros(len(keys[0]), np.int64)
         for column, values in zip(self._columns, keys, strict=True):
             codes_of_keys = column.codes(codes_of_keys, values)
-        places = _places(codes, codes_of_keys)
-        return np.where(places < 0, NO_ROW, order[places] if len(order) else NO_ROW)
+        first = _places(codes, codes_of_keys)
+        others = np.flatnonzero(first >= 0)
+        first = first[others]
+        if self.duplicate is None:
+            return others, order[first]
+        counts = np.searchsorted(codes, codes_of_keys[others], side="right") - first
+        offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(others, counts), order[np.repeat(first, counts) + offsets]
 
     def bounds(self, listed: Sequence[str], most: int) -> dict[str, Any]:
         """Bounds of the complete keys as ``protocol.predicates.key_ranges.key_range`` takes them.

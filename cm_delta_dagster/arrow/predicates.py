@@ -44,6 +44,7 @@ from cm_delta_dagster.protocol.schema.types import (
     DOUBLE,
     FLOAT,
     INTEGER,
+    INTEGERS,
     LONG,
     SHORT,
     STRING,
@@ -63,7 +64,6 @@ _Op = ComparisonOperator
 _Evaluate = Callable[[Columns, int], pa.BooleanArray]
 _Test = Callable[[pa.Array], pa.BooleanArray]
 
-_INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
 _FLOATS: frozenset[DataType] = frozenset((FLOAT, DOUBLE))
 _EXACT_IN_DOUBLE = 2**53
 _EXACT = pa.decimal256(76, 38)
@@ -260,7 +260,7 @@ def _membership(values: Sequence[Any], data_type: DataType) -> _Test | None:
 
     def test(array: pa.Array) -> pa.BooleanArray:
         if listed.type == pa.int64():
-            array = array.cast(pa.int64()) if data_type in _INTEGERS else array.view(pa.int64())
+            array = array.cast(pa.int64()) if data_type in INTEGERS else array.view(pa.int64())
         is_member = pc.is_in(array, value_set=listed)
         unknown = pc.or_(pc.invert(is_member), array.is_null()) if has_null else array.is_null()
         return pc.if_else(unknown, pa.scalar(None, pa.bool_()), is_member)
@@ -269,7 +269,7 @@ def _membership(values: Sequence[Any], data_type: DataType) -> _Test | None:
 
 
 def _listed_literal(value: Any, data_type: DataType) -> pa.Scalar | None:
-    if data_type not in _INTEGERS:
+    if data_type not in INTEGERS:
         return _literal(value, data_type)
     fits = isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     return pa.scalar(value, pa.int64()) if fits else None
@@ -291,9 +291,9 @@ def _comparison(leaf: Comparison, data_type: DataType) -> _Test:
     if leaf.value is None or data_type == VOID:
         return lambda array: _all(None, len(array))
     operation = ARROW_COMPARISONS[leaf.operator]
-    if data_type in _FLOATS or (isinstance(leaf.value, float) and data_type in _INTEGERS):
+    if data_type in _FLOATS or (isinstance(leaf.value, float) and data_type in INTEGERS):
         return _float_comparison(leaf, data_type)
-    if isinstance(data_type, DecimalType) or data_type in _INTEGERS:
+    if isinstance(data_type, DecimalType) or data_type in INTEGERS:
         return _number_comparison(leaf, data_type)
     literal = _literal(leaf.value, data_type)
     if literal is None:
@@ -321,11 +321,11 @@ def _number_comparison(leaf: Comparison, data_type: DataType) -> _Test:
 
 def _listed_exactly(values: Sequence[Any], data_type: DataType) -> bool:
     """Whether comparing with the values one by one gives the answer of Spark, which converts a list to one type."""
-    if data_type not in _INTEGERS and not isinstance(data_type, DecimalType):
+    if data_type not in INTEGERS and not isinstance(data_type, DecimalType):
         return True
     floats = [value for value in values if isinstance(value, float)]
     exact = [value for value in values if isinstance(value, int | Decimal)]
-    if data_type in _INTEGERS and floats:
+    if data_type in INTEGERS and floats:
         return not exact
     # In a list, an integer has the digits of its type, not only those of its value.
     least = _DIGITS[LONG] if any(isinstance(value, int) for value in exact) else 0

@@ -119,9 +119,30 @@ def _remainder(value: _Value, divisor: pa.Scalar) -> _Value:
     return pc.subtract(value, pc.multiply(pc.divide(value, divisor), divisor))
 
 
+def _equal(left: _Value, right: _Value) -> _Value:
+    """As Spark compares: NaN equals NaN."""
+    equal = pc.equal(left, right)
+    return pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right))) if _is_double(left) else equal
+
+
+def _less(left: _Value, right: _Value) -> _Value:
+    """As Spark compares: NaN is above every other number."""
+    less = pc.less(left, right)
+    return pc.or_(less, pc.and_not(pc.is_nan(right), pc.is_nan(left))) if _is_double(left) else less
+
+
+def _not_less(left: _Value, right: _Value) -> _Value:
+    return pc.invert(_less(left, right))
+
+
+def _is_double(value: _Value) -> bool:
+    is_double: bool = pa.types.is_float64(value.type)
+    return is_double
+
+
 def _null_safe_equal(left: _Value, right: _Value) -> _Value:
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
-    return pc.or_(pc.fill_null(pc.equal(left, right), False), both_null)
+    return pc.or_(pc.fill_null(_equal(left, right), False), both_null)
 
 
 def _substring(text: _Value, start: pa.Scalar, length: pa.Scalar | None = None) -> _Value:
@@ -161,12 +182,12 @@ _SIMPLE: Mapping[ScalarOperation, Callable[..., Any]] = {
     _Op.REMAINDER: _remainder,
     _Op.SUBSTRING: _substring,
     _Op.CONCAT: _concat,
-    _Op.EQ: pc.equal,
-    _Op.NE: pc.not_equal,
-    _Op.LT: pc.less,
-    _Op.LE: pc.less_equal,
-    _Op.GT: pc.greater,
-    _Op.GE: pc.greater_equal,
+    _Op.EQ: _equal,
+    _Op.NE: lambda left, right: pc.invert(_equal(left, right)),
+    _Op.LT: _less,
+    _Op.LE: lambda left, right: _not_less(right, left),
+    _Op.GT: lambda left, right: _less(right, left),
+    _Op.GE: _not_less,
     _Op.NULL_SAFE_EQ: _null_safe_equal,
     _Op.IS_NULL: pc.is_null,
     _Op.AND: pc.and_kleene,

@@ -164,6 +164,10 @@ class Expressions:
             [
                 lambda deep: f"({self.integer(deep)} {operator} {self.integer(deep)})",
                 lambda deep: f"({self.text(deep)} {operator} {self.text(deep)})",
+                lambda deep: (
+                    f"({self.number(deep)} {operator} {self._numbers.choice(['0', '2.5', 'l', self.number(deep)])})"
+                ),
+                lambda deep: f"x {self._part('IN NOT-IN').replace('-', ' ')} (1, 0.0, -x)",
                 lambda deep: f"({self.date(deep)} {operator} {self.date(deep)})",
                 lambda deep: f"({self.any(deep)}) IS {self._part('NULL NOT-NULL').replace('-', ' ')}",
                 lambda deep: (

@@ -90,7 +90,6 @@ def test_many_random_expressions_have_the_values_of_spark(spark: SparkSession) -
         "amount * 1.5",
         "1.5 / 2",
         "1.5 + 1.5",
-        "x > 1",
         "f + 1",
         "CAST(s AS INT)",
         "CAST(l AS INT)",

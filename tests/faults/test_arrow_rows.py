@@ -13,8 +13,11 @@ from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.create import first_schema
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from tests.faults.nth_call import Fault, Plan, World
 from tests.support.creation import create_table
@@ -49,6 +52,15 @@ def _upsert(table: Table) -> None:
     merge(table, frame=NEW, keys=["p"])
 
 
+def _merge_by_clauses(table: Table) -> None:
+    clauses = (
+        RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE, condition="target.v = 'c'"),
+        RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.UPDATE, assignments={"v": "concat(target.v, source.v)"}),
+        RowClause(kind=ClauseKind.NOT_MATCHED, action=ClauseAction.INSERT, assignments=None),
+    )
+    merge_rows(table, change=RowChange(clauses=clauses, source=NEW, on="target.p = source.p"))
+
+
 def _replace_keys(table: Table) -> None:
     overwrite(table, frame=NEW, keys=["p"])
 
@@ -60,6 +72,7 @@ WRITES: dict[str, tuple[Callable[[Table], None], set[tuple[int, str]]]] = {
     "overwrite of a slice": (_replace_slice, REPLACED),
     "overwrite of keys": (_replace_keys, REPLACED),
     "upsert": (_upsert, REPLACED),
+    "merge by clauses": (_merge_by_clauses, {(1, "a"), (2, "bB"), (4, "dD"), (5, "E")}),
     "delete": (_delete, {(1, "a"), (4, "d")}),
     "update": (_update, {(1, "a"), (2, "b"), (3, "c!"), (4, "d!")}),
 }

@@ -30,7 +30,7 @@ from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.spark.library import Column, DataFrame
+from cm_delta_dagster.spark.library import Column
 
 
 class RowWrites(ABC):
@@ -168,13 +168,14 @@ class RowWrites(ABC):
 
     def merge(
         self,
-        source: DataFrame,
+        source: AnyRows,
         on: str | Sequence[str] | Column,
         *,
         source_alias: str = "source",
         target_alias: str = "target",
         idempotency: Idempotency | None = None,
         commit_properties: CommitProperties = NO_PROPERTIES,
+        engine: str | None = None,
     ) -> MergeBuilder:
         """Begin a merge with clauses: add them to the result, then call its ``execute``. :meth:`upsert` needs no clauses.
 
@@ -182,9 +183,11 @@ class RowWrites(ABC):
             on: which rows of source and table match: a condition as SQL text or Column, or the key column or columns.
             source_alias: name of ``source`` in conditions and values.
             target_alias: name of the table in conditions and values.
+            engine: as for :meth:`append`. Arrow data is in memory; rows of the table are read and written in streams.
         """
         condition = merge_condition(on, source_alias=source_alias, target_alias=target_alias)
-        change = RowChange(source=source, on=condition, source_alias=source_alias, target_alias=target_alias)
+        rows = WriteRows.of(source, self._connection.available, what="The source", engine=write_engine(engine))
+        change = RowChange(source=rows, on=condition, source_alias=source_alias, target_alias=target_alias)
         return MergeBuilder(
             self._target,
             change=change,

@@ -1,6 +1,6 @@
 """New values of columns that a change assigns, computed over batches of Arrow."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,41 +14,47 @@ from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.row_messages import failed_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.predicates.scalars import Scalar, columns_of_scalar
+from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, columns_of_scalar, paths_of_scalar
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
-    BYTE,
     DOUBLE,
-    INTEGER,
-    LONG,
-    SHORT,
+    INTEGERS,
     DataType,
     StructField,
     data_type_text,
 )
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
 
-_INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
-
 
 @dataclass(frozen=True, slots=True)
 class AssignedValue:
-    """A value for the column ``item``: a constant, or what an expression computes from the row as it was before."""
+    """A value for the column ``item``: a constant, or what an expression computes from other columns."""
 
     item: StructField
     text: str
     value: pa.Scalar | Scalar
 
-    def values(self, batch: pa.RecordBatch) -> pa.Array:
+    @property
+    def paths(self) -> Iterator[ColumnPath]:
+        """The columns and fields that it is computed from."""
+        return iter(()) if isinstance(self.value, pa.Scalar) else paths_of_scalar(self.value)
+
+    def values(self, columns: Callable[[str], pa.Array], num_rows: int) -> pa.Array:
         """The value of each row.
+
+        Args:
+            columns: the columns of the rows before the change, by the first part of their paths in the expression.
 
         Raises:
             InvalidDataError: a value cannot be computed, or the column cannot hold it.
         """
         kind = arrow_type(self.item.type)
         if isinstance(self.value, pa.Scalar):
-            return pa.repeat(self.value, batch.num_rows)
+            return pa.repeat(self.value, num_rows)
         try:
-            computed = scalar_values(self.value, batch.column, batch.num_rows)
+            computed = scalar_values(self.value, columns, num_rows)
+            if isinstance(self.value, ColumnValue) and self.value.type == self.item.type:
+                return computed  # Nested fields may differ in whether they may be NULL.
             # A number of 64 bits becomes the nearest one that DOUBLE has, as in Spark.
             return computed if computed.type == kind else computed.cast(kind, safe=self.item.type != DOUBLE)
         except pa.ArrowInvalid as error:
@@ -77,7 +83,7 @@ def assigned_value(text: str, item: StructField, scalar: Scalar | None, *, now_m
 
 def _is_stored(computed: DataType, column: DataType) -> bool:
     """Whether Arrow converts values as Spark does when it stores them."""
-    return computed == column or (computed in _INTEGERS and (column in _INTEGERS or column == DOUBLE))
+    return computed == column or (computed in INTEGERS and (column in INTEGERS or column == DOUBLE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,9 @@ class AssignedValues:
         Raises:
             InvalidDataError: a value cannot be computed, or a column cannot hold it.
         """
-        return self.rows.changed(batch, {value.item.name: value.values(batch) for value in self.assigned})
+        return self.rows.changed(
+            batch, {value.item.name: value.values(batch.column, batch.num_rows) for value in self.assigned}
+        )
 
 
 def with_columns(batch: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:

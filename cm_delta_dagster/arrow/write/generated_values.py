@@ -19,12 +19,15 @@ from cm_delta_dagster.protocol.predicates.scalar_expressions import scalar_expre
 from cm_delta_dagster.protocol.predicates.scalars import Scalar
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_width
-from cm_delta_dagster.protocol.schema.types import BYTE, INTEGER, LONG, SHORT, ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.protocol.schema.types import (
+    INTEGERS,
+    ArrayType,
+    MapType,
+    StructType,
+)
 
 AsRead = Callable[[pa.Array], pa.Array]
 """Values of a column as readers of the table will see them."""
-
-_INTEGERS: Sequence[DataType] = (BYTE, SHORT, INTEGER, LONG)
 
 
 def generated_needs_spark(layout: TableLayout) -> str | None:
@@ -42,7 +45,7 @@ def _scalar(name: str, text: str, layout: TableLayout) -> Scalar | None:
         return None
     if char_width(item):  # Spark compares these columns with blanks, and the expression without.
         return None
-    is_wider = scalar.type in _INTEGERS and item.type in _INTEGERS[_INTEGERS.index(scalar.type) :]
+    is_wider = scalar.type in INTEGERS and item.type in INTEGERS[INTEGERS.index(scalar.type) :]
     return scalar if scalar.type == item.type or is_wider else None
 
 

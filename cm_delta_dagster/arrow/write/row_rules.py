@@ -102,14 +102,19 @@ def row_rules(layout: TableLayout, guard: Predicate | None = None) -> Sequence[B
             _Condition(condition, constraint.description, constraint_text(constraint), shown, InvalidDataError, schema)
         )
     if guard is not None:
-        condition = row_filter(guard, schema)
-        shown = tuple((item.name,) for item in schema.fields if item.name in condition.columns)
-        rules.append(
-            _Condition(
-                condition, "the condition of the write", guard_text(guard), shown, PartitionMismatchError, schema
-            )
-        )
+        rules.append(guard_rule(guard, schema))
     return rules
+
+
+def guard_rule(guard: Predicate, schema: StructType) -> BatchRule:
+    """That every row satisfies the condition that a write declares.
+
+    Raises:
+        InvalidArgumentError: only Spark can evaluate ``guard``.
+    """
+    condition = row_filter(guard, schema)
+    shown = tuple((item.name,) for item in schema.fields if item.name in condition.columns)
+    return _Condition(condition, "the condition of the write", guard_text(guard), shown, PartitionMismatchError, schema)
 
 
 def _constraints(layout: TableLayout) -> Iterator[Constraint]:

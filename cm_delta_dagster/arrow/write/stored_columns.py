@@ -105,7 +105,7 @@ class StoredColumn:
     def as_read(self, array: pa.Array) -> pa.Array:
         """Values of the type of the column as readers of the table will see them."""
         if self.has_empty_as_null:
-            array = _without_empty(array, self.item.type)
+            array = without_empty(array, self.item.type)
         return pc.utf8_rpad(array, self.width) if self.width else array
 
     def stored_values(self, array: pa.Array) -> pa.Array:
@@ -207,7 +207,7 @@ def _relabelled(array: pa.Array, target: pa.DataType) -> pa.Array:
     return array
 
 
-def _without_empty(array: pa.Array, data_type: DataType) -> pa.Array:
+def without_empty(array: pa.Array, data_type: DataType) -> pa.Array:
     """NULL for the texts that a partition column stores as NULL."""
     empty = [b""] if data_type == BINARY else ["", HIVE_DEFAULT_PARTITION]
     is_empty = pc.is_in(array, value_set=pa.array(empty, array.type))

@@ -12,6 +12,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition, slice_without_spark
+from cm_delta_dagster.operations.writing.engines.arrow_clauses import ArrowClause
+from cm_delta_dagster.operations.writing.engines.arrow_join import ArrowJoin
 from cm_delta_dagster.operations.writing.engines.arrow_merge import ArrowMerge
 from cm_delta_dagster.operations.writing.engines.arrow_source import (
     arrow_source_facts,
@@ -47,13 +49,14 @@ from cm_delta_dagster.protocol.changes.source_facts import (
     check_unique,
 )
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Predicate,
     conjunction,
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
+from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 from cm_delta_dagster.remedies import MergeOnCondition
 from cm_delta_dagster.spark.changes.key_ranges import SourceRange
 from cm_delta_dagster.spark.changes.merge import (
@@ -172,15 +175,20 @@ def _merge_by_arrow(
         scope = [] if merge.scope is None else [merge.scope]
         read = conjunction(scope if deletes else [facts.key_range, *scope])
         declare_read(write, read)
-        kept = {*merge.keys, *identity_columns(layout.schema)}
+        columns = [item for item in layout.schema.fields if item.name in source.stored.column_names]
+        clauses = [
+            ArrowClause.of_columns(clause.kind, clause.action, _given_columns(columns, clause, merge, layout), layout)
+            for clause in _row_change(None, merge).clauses
+        ]
         engine = ArrowMerge(
             transaction=write,
-            source=source,
-            matched=None if merge.mode is MergeMode.INSERT_ONLY else ClauseAction.UPDATE,
-            updated=[name for name in source.rows.column_names if name not in kept],
-            inserts=merge.mode is not MergeMode.UPDATE_ONLY,
-            deletes_others=deletes,
-            only=None if isinstance(read, AlwaysTrue) else read,
+            join=ArrowJoin(
+                source=source,
+                schema=layout.schema,
+                clauses=[clause for clause in clauses if clause.action is not ClauseAction.INSERT],
+            ),
+            inserted=[clause for clause in clauses if clause.action is ClauseAction.INSERT],
+            read=None if isinstance(read, AlwaysTrue) else read,
             row_ids=kept_row_ids(snapshot),
         )
         may_match = facts.num_rows > 0 or deletes
@@ -188,6 +196,16 @@ def _merge_by_arrow(
         run = RowChangeRun(write=write, engine=engine, candidates=candidates)
         counts = run.insert() if merge.mode is MergeMode.INSERT_ONLY else run.run()
         return write.commit(counts.removed_files, merge_metrics(write, counts, facts.num_rows))
+
+
+def _given_columns(
+    columns: Sequence[StructField], clause: RowClause, merge: _Merge, layout: TableLayout
+) -> Sequence[StructField]:
+    """Those of the columns of the source to which a clause gives values."""
+    if clause.action is ClauseAction.INSERT:
+        return columns
+    kept = {*merge.keys, *identity_columns(layout.schema)}
+    return [item for item in columns if item.name not in kept] if clause.action is ClauseAction.UPDATE else ()
 
 
 def _merge_by_spark(

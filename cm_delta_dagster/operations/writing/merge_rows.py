@@ -7,7 +7,9 @@ shuffled at most once, and of the rows that are written only those that change.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 
+from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -15,16 +17,16 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.engines.arrow_plan import ArrowPlan, arrow_plan
+from cm_delta_dagster.operations.writing.engines.change_engine import ChangeEngine
 from cm_delta_dagster.operations.writing.engines.spark_changes import SparkChanges
-from cm_delta_dagster.operations.writing.resolve_change import (
-    ResolvedChange,
-    read_predicate,
-    resolve_change,
-)
+from cm_delta_dagster.operations.writing.resolve_change import ResolvedChange, resolve_change
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
+from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.operations.writing.table_files import (
     kept_row_ids,
 )
+from cm_delta_dagster.operations.writing.target_conditions import read_predicate
 from cm_delta_dagster.operations.writing.target_shape import TargetShape, shape_with_schema
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
@@ -51,7 +53,7 @@ from cm_delta_dagster.spark.expressions.conditions import column_text
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.spark.library import DataFrame, is_column
 from cm_delta_dagster.spark.session.errors import spark_errors
-from cm_delta_dagster.spark.session.session import check_frame, temporary_settings
+from cm_delta_dagster.spark.session.session import temporary_settings
 from cm_delta_dagster.spark.stores.object_stores import spark_storage
 
 SMALL_SOURCE = 100_000
@@ -64,8 +66,15 @@ _READ_ALL_CACHED_ROWS: Mapping[str, str] = {"spark.sql.inMemoryColumnarStorage.p
 
 
 @names_table
-def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> WriteResult:
+def merge_rows(
+    table: WriteTarget,
+    *,
+    change: RowChange,
+    options: CommitOptions = DEFAULT_OPTIONS,
+) -> WriteResult:
     """Carry out the clauses of ``change``, which has a source and a condition.
+
+    Arrow carries them out if the source is Arrow data and nothing needs Spark.
 
     The first clause of its kind whose condition is true applies to a row; for the other rows nothing happens.
 
@@ -81,7 +90,7 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
     check_clauses(change)
     if change.source is None or change.on is None:
         raise InvalidArgumentError("A merge needs a source and a condition.")
-    frame = check_frame(change.source)
+    rows = WriteRows.of(change.source)
     snapshot = table.snapshot()
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
@@ -89,10 +98,45 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
     check_writable(snapshot.protocol, snapshot.identifier)
     if change.removes_rows:
         check_not_append_only(snapshot, "a merge that updates or deletes")
+    shape = _evolved_shape(change, snapshot, rows.schema)
+    reason = rows.reason_for_engine
+    if reason is None:
+        plan = arrow_plan(table, snapshot, shape, change, rows)
+        if not isinstance(plan, str):
+            return _merge_by_arrow(table, snapshot, shape, plan, rows.arrow_rows, options)
+        reason = plan
+    return _merge_by_spark(table, snapshot, shape, change, rows.spark(reason), options)
+
+
+def _merge_by_arrow(
+    table: WriteTarget,
+    snapshot: Snapshot,
+    shape: TargetShape,
+    plan: ArrowPlan,
+    rows: ArrowRows,
+    options: CommitOptions,
+) -> WriteResult:
+    change = plan.change
+    parameters = merge_parameters(change)
+    with start_write(table, snapshot, shape=shape, operation="MERGE", parameters=parameters, options=options) as write:
+        source = plan.source(rows)
+        read = plan.read(source)
+        declare_read(write, read)
+        engine = plan.engine(write, source, read)
+        return _run(write, change, engine, read if source.num_rows or plan.by_source else None)
+
+
+def _merge_by_spark(
+    table: WriteTarget,
+    snapshot: Snapshot,
+    shape: TargetShape,
+    change: RowChange,
+    frame: DataFrame,
+    options: CommitOptions,
+) -> WriteResult:
     offered = schema_of(frame)
-    shape = _evolved_shape(change, snapshot, offered)
     resolved = resolve_change(
-        change,
+        replace(change, source=frame),
         snapshot,
         shape=shape,
         offered=offered,
@@ -153,7 +197,7 @@ def run_merge(
     """
     snapshot = write.transaction.snapshot
     assert resolved.on is not None
-    read = read_predicate(resolved, conjunction([resolved.on_target, facts.key_range]), change)
+    read = read_predicate(resolved.by_source, conjunction([resolved.on_target, facts.key_range]))
     declare_read(write, read)
     by_source = any(clause.kind is ClauseKind.NOT_MATCHED_BY_SOURCE for clause in change.clauses)
     may_match = facts.num_rows > 0 or by_source
@@ -174,14 +218,16 @@ def run_merge(
         may_match_twice=change.may_match_twice,
         num_source_rows=facts.num_rows,
     )
-    run = RowChangeRun(
-        write=write,
-        engine=engine,
-        candidates=snapshot.matching_files(read) if may_match else snapshot.files.slice(0, 0),
-        may_match_twice=change.may_match_twice,
-    )
+    return _run(write, change, engine, read if may_match else None)
+
+
+def _run(write: WriteTransaction, change: RowChange, engine: ChangeEngine, read: Predicate | None) -> WriteResult:
+    """Change the rows of the files that may have rows for which ``read`` is true, None for no rows, and commit."""
+    snapshot = write.transaction.snapshot
+    candidates = snapshot.files.slice(0, 0) if read is None else snapshot.matching_files(read)
+    run = RowChangeRun(write=write, engine=engine, candidates=candidates, may_match_twice=change.may_match_twice)
     counts = run.insert() if change.is_insert_only else run.run()
-    return write.commit(counts.removed_files, merge_metrics(write, counts, facts.num_rows))
+    return write.commit(counts.removed_files, merge_metrics(write, counts, engine.num_source_rows))
 
 
 def declare_read(write: WriteTransaction, read: Predicate) -> None:

@@ -16,7 +16,9 @@ from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts
 from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows, delete_whole_files, matching_files
+from cm_delta_dagster.operations.writing.engines.arrow_clauses import ArrowClause
 from cm_delta_dagster.operations.writing.engines.arrow_files import inserted_rows
+from cm_delta_dagster.operations.writing.engines.arrow_join import ArrowJoin
 from cm_delta_dagster.operations.writing.engines.arrow_merge import ArrowMerge
 from cm_delta_dagster.operations.writing.engines.arrow_source import (
     arrow_source_facts,
@@ -114,15 +116,15 @@ def replace_keys(write: WriteTransaction, rows: WriteRows, keys: Sequence[str]) 
         return _replace_keys_by_spark(write, rows.spark(reason), keys)
     snapshot = write.transaction.snapshot
     source = keyed_source(rows.arrow_rows, layout, keys)
-    _check_no_nulls([name for name in keys if source.rows[name].null_count], snapshot.partition_columns)
+    _check_no_nulls([name for name in keys if source.stored[name].null_count], snapshot.partition_columns)
     read = arrow_source_facts(source, layout, None).key_range
     declare_read(write, read)
-    added = write.add_rows(ArrowRows(source=source.rows, schema=from_arrow_schema(source.rows.schema)))
+    added = write.add_rows(ArrowRows(source=source.stored, schema=from_arrow_schema(source.stored.schema)))
+    clause = ArrowClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE)
     engine = ArrowMerge(
         transaction=write,
-        source=source,
-        matched=ClauseAction.DELETE,
-        only=None if isinstance(read, AlwaysTrue) else read,
+        join=ArrowJoin(source=source, schema=layout.schema, clauses=[clause]),
+        read=None if isinstance(read, AlwaysTrue) else read,
         row_ids=kept_row_ids(snapshot),
     )
     candidates = snapshot.matching_files(read) if added.num_rows else snapshot.files.slice(0, 0)

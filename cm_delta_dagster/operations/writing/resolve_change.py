@@ -3,47 +3,44 @@
 Everything that can be refused is refused here, before a Spark job runs.
 """
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.writing.clause_columns import (
+    assigned_paths,
+    check_identity,
+    columns_of_source,
+    default_columns,
+)
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import (
     Expression,
     RowChange,
     RowClause,
-    check_value,
     is_default,
 )
 from cm_delta_dagster.operations.writing.stored_comparisons import StoredComparisons
+from cm_delta_dagster.operations.writing.target_conditions import TargetConditions
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
-from cm_delta_dagster.protocol.features.generated_columns import check_no_default
-from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns, updated_identity
 from cm_delta_dagster.protocol.features.table_features import is_active
-from cm_delta_dagster.protocol.predicates.assigned_paths import target_path, type_at
+from cm_delta_dagster.protocol.predicates.assigned_paths import type_at
 from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
 from cm_delta_dagster.protocol.predicates.predicates import (
-    AlwaysTrue,
-    Or,
     Predicate,
-    conjunction,
 )
 from cm_delta_dagster.protocol.predicates.references import (
-    JoinCondition,
     KeyPair,
     Side,
-    join_condition,
-    own_text,
     qualified,
 )
 from cm_delta_dagster.protocol.predicates.sql_checks import Clock, at_moment, calls_clock, check_closed_text
 from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
-from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, StructType, data_type_text
@@ -65,7 +62,7 @@ from cm_delta_dagster.spark.expressions.conditions import (
 )
 from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, to_spark
-from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, is_column
+from cm_delta_dagster.spark.library import Column, DataFrame, F, SparkSession, is_column, is_frame
 from cm_delta_dagster.spark.read.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import session_time_zone
@@ -103,7 +100,7 @@ def resolve_change(
     session: SparkSession,
     now_ms: int,
 ) -> ResolvedChange:
-    """Resolve the expressions of ``change``.
+    """Resolve the expressions of ``change``, whose source is a DataFrame if it has one.
 
     Args:
         offered: the columns of the source; none without a source.
@@ -136,33 +133,34 @@ class _Resolution:
         self.clock: Callable[[], Clock] = lambda: Clock(
             now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=session_time_zone(session)
         )
-        self.target = Side(alias=change.target_alias, schema=shape.schema)
-        self.source = Side(alias=change.source_alias, schema=offered)
+        zone = snapshot.time_zone
+        if zone is not None and not isinstance(zone, DeferredZone):
+            zone = session_time_zone(session)  # In which Spark evaluates texts; files are skipped by the same times.
+        self.conditions = TargetConditions.of(
+            change, snapshot, schema=shape.schema, offered=offered, clock=self.clock, zone=zone
+        )
+        self.target, self.source = self.conditions.target, self.conditions.source
+        self.frame = change.source if is_frame(change.source) else None
         self.computed: dict[str, Column] = {}
         self.names = frozenset(name.lower() for name in (*shape.schema.names, *offered.names))
 
     def run(self) -> ResolvedChange:
-        on, condition, change_where = None, JoinCondition(), self.change.where
+        on, change_where = None, self.change.where
+        join = self.conditions.join()
         if self.change.on is not None:
-            on, condition = self._column(self.change.on, None), self._condition(self.change.on)
+            on = self._column(self.change.on, None)
             self._check_condition(on)
             on = self._compared(self.change.on, on, None)
             if change_where is not None:
                 on = on & self._computed(change_where)
         clauses = tuple(self._clause(clause) for clause in self.change.clauses)
-        by_source = tuple(
-            self._on_target(clause.condition)
-            for clause in self.change.clauses
-            if clause.kind is ClauseKind.NOT_MATCHED_BY_SOURCE
-        )
-        on_target = [self._parsed(text) for text in condition.on_target]
         return ResolvedChange(
             shape=self.shape,
             clauses=clauses,
             on=on,
-            keys=condition.keys,
-            on_target=conjunction([*on_target, *([] if change_where is None else [change_where])]),
-            by_source=by_source,
+            keys=join.keys,
+            on_target=self.conditions.matched(join),
+            by_source=self.conditions.by_source(),
             computed=self.computed,
         )
 
@@ -172,7 +170,7 @@ class _Resolution:
 
     def _scope(self, kind: ClauseKind = ClauseKind.MATCHED) -> DataFrame:
         """No rows, with the columns to which the expressions of a clause of this kind may refer."""
-        source = None if self.change.source is None else self.change.source.alias(self.source.alias)
+        source = None if self.frame is None else self.frame.alias(self.source.alias)
         if source is not None and kind is ClauseKind.NOT_MATCHED:
             return source.limit(0)
         rows = self._no_rows
@@ -241,36 +239,6 @@ class _Resolution:
             check_repeatable_text(text, self.names)
         return text if side is None else qualified(text, side)
 
-    def _condition(self, on: Expression) -> JoinCondition:
-        text = on if isinstance(on, str) else column_text(on)
-        if text is None:
-            return JoinCondition()
-        try:
-            return join_condition(text, target=self.target, source=self.source)
-        except InvalidArgumentError:
-            return JoinCondition()  # Only Spark understands it.
-
-    def _on_target(self, condition: Condition | None) -> Predicate:
-        """A predicate over the table that follows from the condition of a clause."""
-        if condition is None:
-            return AlwaysTrue()
-        if not (isinstance(condition, str) or is_column(condition)):
-            return condition
-        text = condition if isinstance(condition, str) else column_text(condition)
-        own = None if text is None else own_text(text, self.target, self.source)
-        return AlwaysTrue() if own is None else self._parsed(own)
-
-    def _parsed(self, text: str) -> Predicate:
-        zone = self.snapshot.time_zone
-        if zone is not None and not isinstance(zone, DeferredZone):
-            zone = session_time_zone(
-                self.session
-            )  # In which Spark evaluates the text; files are skipped by the same times.
-        try:
-            return parse_predicate(text, self.snapshot.schema, clock=self.clock, zone=zone)
-        except CmDeltaError:
-            return AlwaysTrue()  # It names a new column, or only Spark understands it.
-
     def _clause(self, clause: RowClause) -> ChangeClause:
         side = self._side(clause.kind)
         condition = None if clause.condition is None else self._column(clause.condition, side)
@@ -280,28 +248,11 @@ class _Resolution:
         if clause.action is ClauseAction.DELETE:
             return ChangeClause(kind=clause.kind, action=clause.action, condition=condition, values={})
         values = self._values(clause, side)
-        paths = [
-            target_path(name, self.shape.schema, self.target.alias)
-            for name, expression in (clause.assignments or {}).items()
-            if is_default(expression)
-        ]
-        defaults = frozenset(path[0] for path in paths if len(path) == 1)
-        self._check_identity(clause, tuple(values), defaults)
+        defaults = default_columns(clause, self.shape.schema, alias=self.target.alias)
+        check_identity(clause, self.shape.schema, tuple(values), defaults, name=self._name(clause))
         return ChangeClause(
             kind=clause.kind, action=clause.action, condition=condition, values=values, defaults=defaults
         )
-
-    def _check_identity(self, clause: RowClause, columns: tuple[str, ...], defaults: Set[str]) -> None:
-        if clause.action is ClauseAction.INSERT:
-            check_not_given(self.shape.schema, columns, action="inserts")
-        for name in identity_columns(self.shape.schema):
-            if clause.action is ClauseAction.UPDATE and name in columns:
-                raise updated_identity(self._name(clause), name)
-            if name in defaults:
-                raise InvalidArgumentError(
-                    f"{self._name(clause)} inserts DEFAULT into the identity column {name!r}, which has no default. Nothing "
-                    "was written. Leave the column out; the table then numbers the row."
-                )
 
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
         values = self._all_columns(clause) if clause.assignments is None else self._assigned_columns(clause, side)
@@ -349,63 +300,28 @@ class _Resolution:
 
     def _assigned_columns(self, clause: RowClause, side: Side | None) -> list[tuple[ColumnPath, Column]]:
         assert clause.assignments is not None
-        if not clause.assignments:
-            raise InvalidArgumentError(
-                f"{self._name(clause)} assigns no value. Nothing was written. Give at least one column."
-            )
+        paths = assigned_paths(clause, self.shape.schema, name=self._name(clause), alias=self.target.alias)
         assigned = []
         for name, expression in clause.assignments.items():
-            check_value(name, expression)
-            path = target_path(name, self.shape.schema, self.target.alias)
-            if len(path) > 1 and clause.action is ClauseAction.INSERT:
-                raise InvalidArgumentError(
-                    f"An insert gives a value to the nested field {name!r}. Nothing was written. Give the whole column "
-                    f"{path[0]!r}, e.g. by named_struct(...)."
-                )
-            if is_default(expression):
-                check_no_default(self.shape.schema, path[0])
             # The values of a merge are computed once; those of other changes are refused as by delta-spark.
             may_vary = self.change.source is not None
             value = F.lit(None) if is_default(expression) else self._column(expression, side, may_vary=may_vary)
             if is_column(expression) and not may_vary:
                 check_repeatable_column(value, self._scope())
-            assigned.append((path, value))
+            assigned.append((paths[name], value))
         return assigned
 
     def _all_columns(self, clause: RowClause) -> list[tuple[ColumnPath, Column]]:
         """The columns of ``UPDATE *`` and ``INSERT *``."""
         assigned: list[tuple[ColumnPath, Column]] = []
-        identities = identity_columns(self.shape.schema) if clause.lenient else {}
-        for item in self.shape.schema.fields:
-            if item.name in identities and clause.action is ClauseAction.UPDATE:
-                continue  # A key, which does not change.
-            source_field = self.source.schema.field(item.name)
-            if source_field is not None:
-                column = F.col(f"{quoted(self.source.alias)}.{quoted(source_field.name)}")
-                if clause.action is ClauseAction.UPDATE and self.change.evolves:
-                    old = F.col(f"{quoted(self.target.alias)}.{quoted(item.name)}")
-                    column = with_kept_fields(column, source_field.type, old, item.type)
-                assigned.append(((item.name,), column))
-            elif not (clause.lenient or self.change.evolves):
-                raise SchemaMismatchError(
-                    f"The source has no column {item.name!r}, which {clause.name} * takes from it. Nothing was written. Name the "
-                    "columns, or merge the schema."
-                )
+        columns = columns_of_source(clause, self.shape.schema, self.source.schema, evolves=self.change.evolves)
+        for item, taken in columns:
+            column = F.col(f"{quoted(self.source.alias)}.{quoted(taken.name)}")
+            if clause.action is ClauseAction.UPDATE and self.change.evolves:
+                old = F.col(f"{quoted(self.target.alias)}.{quoted(item.name)}")
+                column = with_kept_fields(column, taken.type, old, item.type)
+            assigned.append(((item.name,), column))
         return assigned
-
-
-def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChange) -> Predicate:
-    """A predicate that every row of the table satisfies on which the outcome depends.
-
-    Args:
-        matched: what all rows with a partner satisfy.
-    """
-    parts = list(resolved.by_source)
-    if change.source is not None:
-        parts.append(matched)
-    if any(isinstance(part, AlwaysTrue) for part in parts):
-        return AlwaysTrue()
-    return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
 
 def _texts(*expressions: object) -> str:

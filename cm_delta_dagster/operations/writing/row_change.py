@@ -4,15 +4,16 @@ A change has clauses in order, over the rows of a join of the table with a sourc
 are SQL text, Columns, or predicates. ``resolve_change`` resolves them, ``change_rows`` carries the change out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.rows import AnyRows, WriteRows
 from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.spark.library import Column, DataFrame, is_column
+from cm_delta_dagster.spark.library import Column, is_column
 
 Expression: TypeAlias = str | Column
 """A value: SQL text or a pyspark Column."""
@@ -58,12 +59,22 @@ class RowChange:
     """
 
     clauses: tuple[RowClause, ...] = ()
-    source: DataFrame | None = None
+    source: AnyRows | WriteRows | None = None
     on: Expression | None = None
     where: Predicate | None = None
     target_alias: str = "target"
     source_alias: str = "source"
     evolves: bool = False
+
+    @property
+    def expressions(self) -> Iterator[Condition | Expression]:
+        """All conditions and values."""
+        if self.on is not None:
+            yield self.on
+        for clause in self.clauses:
+            if clause.condition is not None:
+                yield clause.condition
+            yield from (clause.assignments or {}).values()
 
     @property
     def is_insert_only(self) -> bool:

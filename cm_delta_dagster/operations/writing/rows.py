@@ -117,11 +117,21 @@ class WriteRows:
             self._unguarded = self._rows if self._unguarded is None else self._unguarded
             self._rows = self._guard.guarded(self._unguarded)
 
+    @property
+    def guard(self) -> Predicate | None:
+        """The condition of :meth:`check`, for rows that nothing has handed over to Spark."""
+        return None if self._guard is None else self._guard.where
+
     def reason_for_spark(self, layout: TableLayout) -> str | None:
         """Why Spark writes the rows to the table, which is ``layout`` after the write, for a message; None if Arrow does."""
+        return self.reason_for_engine or needs_spark(self.arrow_rows.schema, layout)
+
+    @property
+    def reason_for_engine(self) -> str | None:
+        """Why Spark writes the rows to whatever table, for a message; None if Arrow may."""
         if is_frame(self._rows):
             return "they are rows of Spark"
-        return "it was chosen" if self._choice.engine is WriteEngine.SPARK else needs_spark(self._rows.schema, layout)
+        return "it was chosen" if self._choice.engine is WriteEngine.SPARK else None
 
     @property
     def arrow_rows(self) -> ArrowRows:
@@ -154,7 +164,7 @@ class WriteRows:
         if is_frame(rows):
             return rows
         reason = self.reason_for_spark(layout)
-        guards = [part for part in (guard, None if self._guard is None else self._guard.where) if part is not None]
+        guards = [part for part in (guard, self.guard) if part is not None]
         both = conjunction(guards) if guards else None
         if reason is None and both is not None:
             reason = guard_needs_spark(both, layout.schema)

@@ -23,12 +23,16 @@ from cm_delta_dagster.protocol.predicates.references import (
 )
 from cm_delta_dagster.protocol.schema.char_types import CharWidths, char_width, char_widths
 from cm_delta_dagster.protocol.schema.evolution import fits
-from cm_delta_dagster.protocol.schema.types import BINARY, BYTE, INTEGER, LONG, SHORT, STRING, DataType, StructField
+from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
+    INTEGERS,
+    STRING,
+    DataType,
+    StructField,
+)
 from cm_delta_dagster.spark.expressions.conditions import column_text
 from cm_delta_dagster.spark.expressions.partition_text import stored_sql
 from cm_delta_dagster.spark.expressions.schema import sql_type
-
-_INTEGERS = (BYTE, SHORT, INTEGER, LONG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def _converted(text: str, have: DataType | None, want: DataType) -> str:
     """
     if want in (STRING, BINARY) or have == want:
         return text
-    if have is not None and (fits(have, want) or (have in _INTEGERS and want in _INTEGERS)):
+    if have is not None and (fits(have, want) or (have in INTEGERS and want in INTEGERS)):
         return text
     cast = "CAST" if have == STRING else "TRY_CAST"  # Spark refuses a malformed text that is compared with a number.
     return f"{cast}({text} AS {sql_type(want)})"

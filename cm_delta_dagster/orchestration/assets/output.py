@@ -45,8 +45,6 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_sch
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.library import SparkSession
 
-_MERGED = "Spark evaluates the clauses of a merge"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputWrite:
@@ -265,7 +263,7 @@ def _dispatch(
         case WriteMode.MERGE if contract.merge_clauses:
             change = merge_change(
                 contract.merge_clauses,
-                frame=rows.spark(_MERGED),
+                source=rows,
                 on=contract.on,
                 where=where,
                 evolves=contract.schema_mode is SchemaMode.MERGE,

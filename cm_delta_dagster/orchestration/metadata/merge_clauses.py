@@ -12,12 +12,12 @@ from typing import Any
 from cm_delta_dagster.api.table.merge_keys import merge_condition
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
+from cm_delta_dagster.operations.writing.rows import WriteRows
 from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Or, Predicate, to_sql
 from cm_delta_dagster.protocol.predicates.references import Side, own_text
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.library import DataFrame
 
 _KINDS = {
     "matched": ClauseKind.MATCHED,
@@ -147,19 +147,24 @@ def check_partition_values(clauses: Sequence[MergeClause], columns: Sequence[str
 
 
 def merge_change(
-    clauses: Sequence[MergeClause], *, frame: DataFrame, on: str | Sequence[str], where: Predicate | None, evolves: bool
+    clauses: Sequence[MergeClause],
+    *,
+    source: WriteRows,
+    on: str | Sequence[str],
+    where: Predicate | None,
+    evolves: bool,
 ) -> RowChange:
     """The row change of the clauses.
 
     Args:
-        frame: the output; its rows must satisfy ``where``.
+        source: the output; its rows must satisfy ``where``.
         on: key columns, or a condition over ``target`` and ``source``.
         where: the rows of the table that may change; None for all rows.
         evolves: whether columns that the table lacks are added.
     """
     return RowChange(
         clauses=tuple(clause.row_clause(where) for clause in clauses),
-        source=frame,
+        source=source,
         on=merge_condition(on, source_alias="source", target_alias="target"),
         where=where,
         evolves=evolves,

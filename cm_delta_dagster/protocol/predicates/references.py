@@ -59,10 +59,12 @@ class JoinCondition:
     Attributes:
         keys: equal columns.
         on_target: texts of conditions on columns of the target alone, without its alias.
+        has_only_keys: whether the condition says nothing but that the keys are equal.
     """
 
     keys: tuple[KeyPair, ...] = ()
     on_target: tuple[str, ...] = ()
+    has_only_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +117,8 @@ def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
 
     keys: list[KeyPair] = []
     on_target: list[str] = []
-    for part in conjuncts(boolean_structure(tokens, text, leaf)):
+    parts = conjuncts(boolean_structure(tokens, text, leaf))
+    for part in parts:
         written = to_sql(part)
         pair = _key_pair(written, target, source)
         if pair is not None:
@@ -124,7 +127,7 @@ def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
         stripped = own_text(written, target, source)
         if stripped is not None:
             on_target.append(stripped)
-    return JoinCondition(keys=tuple(keys), on_target=tuple(on_target))
+    return JoinCondition(keys=tuple(keys), on_target=tuple(on_target), has_only_keys=len(keys) == len(parts))
 
 
 def compared_values(text: str, *, target: Side, source: Side) -> tuple[ComparedValue, ...]:
@@ -174,7 +177,7 @@ def _target_path(text: str, target: Side, source: Side) -> tuple[str, ...] | Non
     node = _without_brackets(_parsed(text))
     if not isinstance(node, exp.Column):
         return None
-    side, path = _resolved(tuple(part.name for part in node.parts), target, source)
+    side, path = resolved_side(tuple(part.name for part in node.parts), target, source)
     return path if side == "target" else None
 
 
@@ -184,7 +187,7 @@ def _source_value(text: str, target: Side, source: Side) -> tuple[str, str | Non
     if node is None or node.find(exp.Query, exp.Lambda) is not None:
         return None
     references = tuple(_occurrences(node))
-    if not references or any(_resolved(reference.names, target, source)[0] != "source" for reference in references):
+    if not references or any(resolved_side(reference.names, target, source)[0] != "source" for reference in references):
         return None
     column = _column(_without_brackets(node), target, source)
     return text, None if column is None else column[1]
@@ -210,12 +213,12 @@ def _column(node: Any, target: Side, source: Side) -> tuple[str, str] | None:
     if not isinstance(node, exp.Column):
         return None
     names = tuple(part.name for part in node.parts)
-    side, path = _resolved(names, target, source)
+    side, path = resolved_side(names, target, source)
     field = None if side is None or len(path) != 1 else (target if side == "target" else source).schema.field(path[0])
     return None if side is None or field is None else (side, field.name)
 
 
-def _resolved(names: tuple[str, ...], target: Side, source: Side) -> tuple[str | None, tuple[str, ...]]:
+def resolved_side(names: tuple[str, ...], target: Side, source: Side) -> tuple[str | None, tuple[str, ...]]:
     """The side that a column belongs to and its path without alias; None if it is unknown or ambiguous."""
     first = names[0].lower()
     if len(names) > 1 and first in (target.alias.lower(), source.alias.lower()):
@@ -231,7 +234,7 @@ def own_text(text: str, target: Side, source: Side) -> str | None:
         return None
     cuts: list[tuple[int, int]] = []
     for reference in references:
-        side, path = _resolved(reference.names, target, source)
+        side, path = resolved_side(reference.names, target, source)
         if side != "target":
             return None
         if len(path) < len(reference.names):

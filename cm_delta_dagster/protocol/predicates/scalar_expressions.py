@@ -58,7 +58,7 @@ class _NotCertainError(Exception):
 
 _WIDTHS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
 _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
-_COMPARED = frozenset({BOOLEAN, STRING, BINARY, *_TIMES, *_WIDTHS})
+_COMPARED = frozenset({BOOLEAN, STRING, BINARY, DOUBLE, *_TIMES, *_WIDTHS})
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _FRACTION = re.compile(r"\d*\.\d*", re.ASCII)
 _MOST_DIGITS = 38
@@ -95,7 +95,13 @@ _CAST_TYPES = {
 }
 
 
-def scalar_expression(text: str, schema: StructType, *, zone: tzinfo | None = None) -> Scalar | None:
+FindPath: TypeAlias = Callable[[Sequence[str]], Sequence[str] | None]
+"""The path in the schema of the column that an expression names by these parts; None if it is not known."""
+
+
+def scalar_expression(
+    text: str, schema: StructType, *, zone: tzinfo | None = None, find_path: FindPath = lambda names: names
+) -> Scalar | None:
     """The expression, if its value is certain without an engine; None otherwise, also if it is wrong.
 
     Args:
@@ -108,7 +114,7 @@ def scalar_expression(text: str, schema: StructType, *, zone: tzinfo | None = No
         if joined is None or why_not_closed(tokens, text) is not None or has_chain(joined):
             return None
         nodes = Dialect.get_or_raise("spark").parser().parse_into(exp.Condition, joined, text)
-        return _ScalarReader(schema, zone).scalar(nodes[0]) if len(nodes) == 1 else None
+        return _ScalarReader(schema, zone, find_path).scalar(nodes[0]) if len(nodes) == 1 else None
     except (_NotCertainError, SqlglotError, InvalidArgumentError, RecursionError):
         return None
 
@@ -117,6 +123,7 @@ def scalar_expression(text: str, schema: StructType, *, zone: tzinfo | None = No
 class _ScalarReader:
     schema: StructType
     zone: tzinfo | None
+    find_path: FindPath
 
     def scalar(self, node: _Node) -> Scalar:
         kind = type(node)
@@ -150,7 +157,10 @@ class _ScalarReader:
     def _field(self, names: Sequence[str]) -> ColumnValue:
         data_type: DataType = self.schema
         path: list[str] = []
-        for name in names:
+        named = self.find_path(names)
+        if named is None:
+            raise _NotCertainError
+        for name in named:
             item = data_type.field(name) if isinstance(data_type, StructType) else None
             if item is None or char_width(item) or COLLATIONS_METADATA in item.metadata:
                 raise _NotCertainError

@@ -101,10 +101,15 @@ def can_fail(scalar: Scalar) -> bool:
     return scalar.operation in MAY_FAIL or any(map(can_fail, scalar.arguments))
 
 
-def columns_of_scalar(scalar: Scalar) -> Iterator[str]:
-    """The top-level columns that the value is computed from."""
+def paths_of_scalar(scalar: Scalar) -> Iterator[ColumnPath]:
+    """The columns and fields that the value is computed from."""
     if isinstance(scalar, ColumnValue):
-        yield scalar.path[0]
+        yield scalar.path
     elif isinstance(scalar, ScalarCall):
         for argument in scalar.arguments:
-            yield from columns_of_scalar(argument)
+            yield from paths_of_scalar(argument)
+
+
+def columns_of_scalar(scalar: Scalar) -> Iterator[str]:
+    """The top-level columns that the value is computed from."""
+    return (path[0] for path in paths_of_scalar(scalar))

@@ -112,6 +112,8 @@ TIMESTAMP = PrimitiveType("timestamp")
 TIMESTAMP_NTZ = PrimitiveType("timestamp_ntz")
 VOID = PrimitiveType("void")
 VARIANT = PrimitiveType("variant")
+INTEGERS: tuple[PrimitiveType, ...] = (BYTE, SHORT, INTEGER, LONG)
+"""The types of integers, from the narrowest to the widest."""
 
 _PRIMITIVES: Mapping[str, PrimitiveType] = {
     item.name: item

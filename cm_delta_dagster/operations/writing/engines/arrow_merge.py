@@ -1,19 +1,27 @@
-"""A merge by key by Arrow, in this process. The rows of the source are in memory; those of the table are read in streams."""
+"""A merge by Arrow, in this process. The rows of the source are in memory; those of the table are read in streams."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cm_delta_dagster.arrow.keyed_rows import NO_ROW, KeyedRows
-from cm_delta_dagster.arrow.scan import PLACE, files_and_positions, scan_places
+from cm_delta_dagster.arrow.joined_rows import JoinedRows, JoinSource, RowNumbers
+from cm_delta_dagster.arrow.scan import files_and_positions, scan_places
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
-from cm_delta_dagster.arrow.write.assigned_values import UpdatedRows
+from cm_delta_dagster.operations.writing.engines.arrow_clauses import ArrowClause
 from cm_delta_dagster.operations.writing.engines.arrow_files import ArrowFiles, inserted_rows, of_kind, stored_schema
+from cm_delta_dagster.operations.writing.engines.arrow_join import (
+    NO_CLAUSE,
+    NO_PARTNER,
+    ArrowJoin,
+    JoinedPlaces,
+    first_true,
+)
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, RecordedRows
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.paths import file_keys
@@ -26,18 +34,13 @@ from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 
-_RowNumbers = npt.NDArray[np.int64]
 
-_SEARCHED_ROWS = 2**20
-"""Rows of the table that are compared with the source at a time, at least."""
+class _Changed(NamedTuple):
+    """Positions of the rows of a file that have a partner or change, in order, their partners, and the clauses that apply."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Partners:
-    """Positions of the rows of a file that have a partner, in order, and the rows of the source that are their partners."""
-
-    positions: _RowNumbers
-    rows: _RowNumbers
+    positions: RowNumbers
+    rows: RowNumbers
+    clauses: RowNumbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,125 +48,129 @@ class ArrowMerge:
     """A :class:`~cm_delta_dagster.operations.writing.engines.change_engine.ChangeEngine`.
 
     Attributes:
-        source: as readers of the table will see its rows. Its keys are unique, unless rows with partners are deleted.
-        matched: what happens to rows of the table with a partner; None for nothing.
-        updated: columns that an update takes from the source.
-        inserts: whether rows of the source without a partner are added.
-        deletes_others: whether rows of the table without a partner are deleted.
-        only: rows of the table that do not satisfy it have no partner, and are not deleted; None for all.
+        join: finds the rows of the table that have a partner or change.
+        inserted: the clauses for rows of the source without a partner.
+        read: every row of the table that has a partner or changes satisfies it; None for all.
     """
 
     transaction: WriteTransaction
-    source: KeyedRows
-    matched: ClauseAction | None
-    updated: Sequence[str] = ()
-    inserts: bool = False
-    deletes_others: bool = False
-    only: Predicate | None = None
+    join: ArrowJoin
+    inserted: Sequence[ArrowClause] = ()
+    read: Predicate | None = None
     row_ids: RowIdColumns | None = None
-    _partners: dict[str, _Partners] = field(default_factory=dict)
+    _changed: dict[str, _Changed] = field(default_factory=dict)
+    _partners: list[RowNumbers] = field(default_factory=list)
+
+    @property
+    def inserts(self) -> bool:
+        return bool(self.inserted)
 
     @property
     def num_source_rows(self) -> int:
-        num_rows: int = self.source.rows.num_rows
-        return num_rows
+        return self.source.num_rows
+
+    @property
+    def source(self) -> JoinSource:
+        return self.join.source
 
     @property
     def files(self) -> ArrowFiles:
         return ArrowFiles(transaction=self.transaction, row_ids=self.row_ids)
 
     def without_inserts(self) -> "ArrowMerge":
-        return replace(self, inserts=False)
+        return replace(self, inserted=())
 
     def find(self, candidates: pa.Table) -> FoundChanges:
-        places, rows, deleted = self._search(candidates)
+        searched = self._search(candidates)
         changes: dict[str, FileChanges] = {}
         keys = file_keys(self.files.layout.location, candidates["path"]).to_pylist()
-        by_file, removed = _by_file(places, rows), _by_file(deleted, deleted)
-        for number in sorted({*by_file, *removed}):
-            partners = by_file.get(number, _NONE)
-            positions = _bitmap(partners.positions)
-            self._partners[keys[number]] = partners
-            gone = {ClauseKind.NOT_MATCHED_BY_SOURCE: _bitmap(removed[number].positions)} if number in removed else {}
-            if self.matched is ClauseAction.DELETE:
-                gone[ClauseKind.MATCHED] = positions
-            updated = {ClauseKind.MATCHED: positions} if self.matched is ClauseAction.UPDATE else {}
-            changes[keys[number]] = FileChanges(matched=positions, updated=updated, deleted=gone)
-        num_partners = len(np.unique(rows)) if self.inserts else None
-        return FoundChanges(files=changes, num_ambiguous=0, num_partners=num_partners, has_checked_rows=True)
+        for number, changed in _by_file(searched):
+            self._changed[keys[number]] = changed
+            changes[keys[number]] = self._file_changes(changed)
+        num_partners = len(np.unique(searched.partners)) if self.inserts else None
+        return FoundChanges(
+            files=changes,
+            num_ambiguous=searched.num_ambiguous,
+            num_partners=num_partners,
+            has_checked_rows=True,
+        )
 
     def write(self, plan: FilePlan) -> int:
         files = self.files
         touched = [file for file in (*plan.kept, *plan.updated) if file.changes.all_updated]
-        news = self._new_rows(plan) if self.inserts else self.source.rows.slice(0, 0)
+        news = list(self._new_rows()) if self.inserts else []
         together = not computed_columns(files.layout.schema)
         written = 0
-        if plan.kept or touched or (together and news.num_rows):
+        if plan.kept or touched or (together and news):
             updated = map(files.with_new_versions, self._updated(plan, touched))
-            inserted = self._completed(news) if together else ()
-            written = files.add(chain(files.unchanged(plan), updated, inserted), checked=bool(touched) or self.inserts)
-        if news.num_rows and not together:
-            written += self._insert(news).num_rows
-        return written
+            inserted = chain.from_iterable(map(self._completed, news)) if together else ()
+            checked = bool(touched) or self.inserts
+            written = files.add(chain(files.unchanged(plan), updated, inserted), checked=checked)
+        return written if together else written + sum(self._insert(rows).num_rows for rows in news)
 
     def write_recorded(self, plan: FilePlan) -> RecordedRows:
-        changes = self.without_inserts()
-        written = changes.write(plan)
+        written = self.without_inserts().write(plan)
         files = ArrowFiles(transaction=self.transaction)  # Change files have no ids of rows.
         rows = files.changed(plan, plan.changed, [file.changes.changed for file in plan.changed])
         recorded = files.record(self._images(rows, plan))
         num_inserted = 0
-        if self.inserts and (news := self._new_rows(plan)).num_rows:
+        for news in self._new_rows():
             added = self._insert(news)
-            num_inserted = added.num_rows
+            num_inserted += added.num_rows
             self.transaction.add_changes(inserted_rows(self.transaction, added))
         return RecordedRows(written=written + num_inserted, recorded=recorded)
 
     def insert(self, candidates: pa.Table) -> int:
-        rows = self._search(candidates)[1] if candidates.num_rows else _NO_ROWS
-        news = self._without(rows)
-        return self._insert(news).num_rows if news.num_rows else 0
+        if candidates.num_rows:
+            self._search(candidates)
+        return sum(self._insert(rows).num_rows for rows in self._new_rows())
 
     def count_rows(self, files: pa.Table) -> int:
         return self.files.count(files)
 
-    def _search(self, candidates: pa.Table) -> tuple[_RowNumbers, _RowNumbers, _RowNumbers]:
-        """The places of rows with a partner, the rows of the source that are their partners, and the places of rows without one
-        that are deleted.
-        """
+    def _search(self, candidates: pa.Table) -> JoinedPlaces:
         layout = self.files.layout
-        fields = [item for name in self.source.names if (item := layout.schema.field(name)) is not None]
+        names = self.join.columns
         batches = scan_places(
             store=self.files.store,
             layout=layout,
             files=candidates,
-            columns=StructType(tuple(fields)),
-            predicate=self.only,
+            columns=StructType(tuple(item for item in layout.schema.fields if item.name in names)),
+            predicate=self.read,
         )
-        parts = [_NOTHING, *map(self._looked_up, _large(batches))]
-        places, rows, deleted = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return places, rows, deleted
+        searched = self.join.search(batches)
+        self._partners.append(searched.partners)
+        return searched
 
-    def _looked_up(self, table: pa.Table) -> tuple[_RowNumbers, _RowNumbers, _RowNumbers]:
-        places = table[PLACE].to_numpy()
-        partners = self.source.find([table[name].combine_chunks() for name in self.source.names])
-        has_partner = partners != NO_ROW
-        others = places[~has_partner] if self.deletes_others else places[:0]
-        return places[has_partner], partners[has_partner], others
+    def _file_changes(self, changed: _Changed) -> FileChanges:
+        updated: dict[ClauseKind, BitMap64] = {}
+        deleted: dict[ClauseKind, BitMap64] = {}
+        for number in np.unique(changed.clauses[changed.clauses != NO_CLAUSE]):
+            clause = self.join.clauses[number]
+            by_kind = updated if clause.action is ClauseAction.UPDATE else deleted
+            positions = _bitmap(changed.positions[changed.clauses == number])
+            by_kind[clause.kind] = by_kind.get(clause.kind, BitMap64()) | positions
+        matched = changed.positions[changed.rows != NO_PARTNER]
+        return FileChanges(matched=_bitmap(matched), updated=updated, deleted=deleted)
 
     def _updated(self, plan: FilePlan, files: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
-        """The updated rows of files, with the values of their partners."""
-        rows, first = self._rows_of(plan, files), 0
-        batches = self.files.changed(plan, files, [file.changes.all_updated for file in files])
-        changed = UpdatedRows.of(self.updated, self.files.layout)
-        for batch in batches:
-            yield self._from_source(batch, rows[first : first + batch.num_rows], changed)
+        """The updated rows of files, with their new values."""
+        rows, clauses = self._updates(plan, files)
+        first = 0
+        for batch in self.files.changed(plan, files, [file.changes.all_updated for file in files]):
+            part = slice(first, first + batch.num_rows)
             first += batch.num_rows
+            yield from self._with_new_values(batch, rows[part], clauses[part])
 
-    def _from_source(self, batch: pa.RecordBatch, rows: _RowNumbers, changed: UpdatedRows) -> pa.RecordBatch:
-        """Rows of the table with the values of ``rows`` of the source."""
-        taken = self.source.rows.select(list(self.updated)).take(pa.array(rows))
-        return changed.changed(batch, {name: taken[name].combine_chunks() for name in self.updated})
+    def _with_new_values(
+        self, batch: pa.RecordBatch, rows: RowNumbers, clauses: RowNumbers
+    ) -> Iterator[pa.RecordBatch]:
+        """Updated rows, whose partners are ``rows``, after the clause that applies to each, in the order of the clauses."""
+        for number in np.unique(clauses):
+            places = np.flatnonzero(clauses == number)
+            some = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
+            joined = JoinedRows(source=self.source, num_rows=some.num_rows, target=some, rows=rows[places])
+            yield self.join.clauses[number].applied(some, joined)
 
     def _images(self, batches: Iterable[pa.RecordBatch], plan: FilePlan) -> Iterator[pa.RecordBatch]:
         """The rows of change files: of rows that are updated before and after, of others as they are deleted.
@@ -172,8 +179,7 @@ class ArrowMerge:
             batches: the rows of the changed files of the plan that change.
         """
         is_updated = np.concatenate([np.empty(0, np.bool_), *map(_marks, plan.changed)])
-        rows = self._rows_of(plan, [file for file in plan.changed if file.changes.all_updated])
-        changed = UpdatedRows.of(self.updated, self.files.layout)
+        rows, clauses = self._updates(plan, [file for file in plan.changed if file.changes.all_updated])
         first = first_updated = 0
         for batch in batches:
             marks = is_updated[first : first + batch.num_rows]
@@ -181,23 +187,40 @@ class ArrowMerge:
             yield of_kind(batch.filter(pa.array(~marks)), ChangeType.DELETE)
             before = batch.filter(pa.array(marks))
             yield of_kind(before, ChangeType.UPDATE_PREIMAGE)
-            partners = rows[first_updated : first_updated + before.num_rows]
+            part = slice(first_updated, first_updated + before.num_rows)
             first_updated += before.num_rows
-            yield of_kind(self._from_source(before, partners, changed), ChangeType.UPDATE_POSTIMAGE)
+            for after in self._with_new_values(before, rows[part], clauses[part]):
+                yield of_kind(after, ChangeType.UPDATE_POSTIMAGE)
 
-    def _rows_of(self, plan: FilePlan, files: Sequence[ChangedFile]) -> _RowNumbers:
-        """The partners of the updated rows of files, in the order of files and positions."""
+    def _updates(self, plan: FilePlan, files: Sequence[ChangedFile]) -> tuple[RowNumbers, RowNumbers]:
+        """The partners of the updated rows of files, in the order of files and positions, and the clauses that update them."""
         keys = file_keys(self.files.layout.location, plan.files(files)["path"]).to_pylist()
-        return np.concatenate([_NO_ROWS, *(self._partners[key].rows for key in keys)])
+        updates = [number for number, clause in enumerate(self.join.clauses) if clause.action is ClauseAction.UPDATE]
+        changes = [_NONE, *(self._changed[key] for key in keys)]
+        rows = np.concatenate([changed.rows for changed in changes])
+        clauses = np.concatenate([changed.clauses for changed in changes])
+        is_updated = np.isin(clauses, updates)
+        return rows[is_updated], clauses[is_updated]
 
-    def _new_rows(self, plan: FilePlan) -> pa.Table:
-        return self._without(np.concatenate([_NO_ROWS, *(part.rows for part in self._partners.values())]))
+    def _new_rows(self) -> Iterator[pa.Table]:
+        """The values of the rows of the source without a partner that a clause inserts; a table for each set of columns."""
+        has_partner = np.zeros(self.num_source_rows, np.bool_)
+        for partners in self._partners:
+            has_partner[partners] = True
+        alone = np.flatnonzero(~has_partner)
+        conditions = {number: clause.condition for number, clause in enumerate(self.inserted)}
+        applied = first_true(conditions, len(alone), lambda some: self._from_source(alone[some]))
+        tables: dict[tuple[str, ...], list[pa.Table]] = {}
+        for number, clause in enumerate(self.inserted):
+            rows = alone[applied == number]
+            if len(rows):
+                values = pa.table(clause.new_values(self._from_source(rows)))
+                names = tuple(sorted(values.column_names))
+                tables.setdefault(names, []).append(values.select(list(names)))
+        return map(pa.concat_tables, tables.values())
 
-    def _without(self, rows: _RowNumbers) -> pa.Table:
-        """The rows of the source but ``rows``."""
-        stays = np.ones(self.num_source_rows, np.bool_)
-        stays[rows] = False
-        return self.source.rows.filter(pa.array(stays))
+    def _from_source(self, rows: RowNumbers) -> JoinedRows:
+        return JoinedRows(source=self.source, num_rows=len(rows), rows=rows)
 
     def _insert(self, news: pa.Table) -> WrittenFiles:
         """Write rows of the source to files of their own; the table computes the columns that they lack."""
@@ -214,35 +237,21 @@ class ArrowMerge:
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-_NO_ROWS: _RowNumbers = np.empty(0, np.int64)
-_NONE = _Partners(_NO_ROWS, _NO_ROWS)
-_NOTHING = (_NO_ROWS, _NO_ROWS, _NO_ROWS)
+_NO_ROWS: RowNumbers = np.empty(0, np.int64)
+_NONE = _Changed(_NO_ROWS, _NO_ROWS, _NO_ROWS)
 
 
-def _large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The same rows in larger parts."""
-    taken: list[pa.RecordBatch] = []
-    for batch in batches:
-        taken.append(batch)
-        if sum(part.num_rows for part in taken) >= _SEARCHED_ROWS:
-            yield pa.Table.from_batches(taken)
-            taken = []
-    if taken:
-        yield pa.Table.from_batches(taken)
-
-
-def _by_file(places: _RowNumbers, rows: _RowNumbers) -> dict[int, _Partners]:
-    """Places of rows, and rows of the source, by the number of the file. The places are in order."""
-    files, positions = files_and_positions(places)
+def _by_file(searched: JoinedPlaces) -> Iterator[tuple[int, _Changed]]:
+    """The rows that have a partner or change, by the number of the file. The places are in order."""
+    files, positions = files_and_positions(searched.places)
     numbers, starts = np.unique(files, return_index=True)
     ends = [*starts[1:], len(files)][: len(numbers)]
-    return {
-        int(number): _Partners(positions[start:end], rows[start:end])
-        for number, start, end in zip(numbers, starts, ends, strict=True)
-    }
+    for number, start, end in zip(numbers, starts, ends, strict=True):
+        part = slice(start, end)
+        yield int(number), _Changed(positions[part], searched.rows[part], searched.clauses[part])
 
 
-def _bitmap(positions: _RowNumbers) -> BitMap64:
+def _bitmap(positions: RowNumbers) -> BitMap64:
     return BitMap64(positions.astype(np.uint64))
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, DeltaTable, connect
+from cm_delta_dagster.errors import CmDeltaError
 from tests.operations.writing.engines.large_changes import every_change_is_large
 
 _COLUMNS = (
@@ -217,3 +218,106 @@ def test_arrow_and_spark_merge_the_same_rows(spark: SparkSession, lake: Connecti
     _check_same(tables, properties, acts)
     engines = {entry.commit_info.engine_info for entry in tables[0].history() if entry.commit_info is not None}
     assert any(engine is not None and engine.endswith("(arrow)") for engine in engines)
+
+
+_ON = (
+    "target.id = source.id",
+    "target.id = source.id AND source.q = target.q",
+    "(source.y = target.y) AND target.id = source.id",
+    "target.id = source.id AND target.i <= source.i",
+    "target.id = source.id AND target.q = 'u' AND target.i < 4",
+    "target.id = source.id AND NOT (target.s = source.s OR source.o)",
+    "target.id = source.id AND target.p = TIMESTAMP '2024-07-01 00:00:00Z'",
+    "target.i = source.i",
+    "target.id = source.id AND upper(target.s) = 'AB'",
+)
+_MATCHED_WHEN = (
+    None,
+    "target.i < source.i",
+    "source.o",
+    "target.s = source.s",
+    "target.d > 1.5D OR target.y < source.y",
+)
+_MATCHED_SET: tuple[dict[str, str], ...] = (
+    {"i": "target.i + source.i", "s": "source.s"},
+    {"d": "source.d * 2.0D", "q": "source.q", "b": "source.b"},
+    {"h": "source.h", "c": "source.c", "t": "source.t", "l": "source.l"},
+    {"s": "CASE WHEN source.o THEN 'yes' ELSE target.s END", "i": "NULL"},
+    {"i": "source.i - 1", "st": "source.st", "y": "CAST(source.n AS DATE)"},
+)
+_NEW_WHEN = (None, "source.i > 2", "o", "s <> 'ab'", "y > DATE '2000-01-01' OR i IS NULL")
+_NEW_SET: tuple[dict[str, str], ...] = (
+    {"id": "source.id", "i": "i + 1", "q": "q"},
+    {"id": "id", "s": "concat(s, '!')", "p": "source.p", "st": "st"},
+    {"id": "id + 1000", "d": "d / 2", "q": "'w'", "m": "m"},
+)
+_OTHERS_WHEN = (None, "target.i = 3", "i > 2", "q = 'u'", "id < 20 AND NOT o")
+_OTHERS_SET: tuple[dict[str, str], ...] = ({"i": "target.i + 1"}, {"s": "concat(s, '?')", "q": "'u'"}, {"d": "NULL"})
+
+
+def _merge_clauses(chance: random.Random, merge: Any) -> tuple[Any, list[object]]:
+    """The merge with random clauses, of which the last one of each kind may have no condition, and their texts."""
+    listed: list[object] = []
+    for kind, conditions in (("matched", _MATCHED_WHEN), ("not_matched", _NEW_WHEN), ("by_source", _OTHERS_WHEN)):
+        for place in range(chance.randrange(3 if kind != "by_source" else 2)):
+            condition = chance.choice(conditions if place else conditions[1:])
+            choice = chance.randrange(4)
+            assigned = chance.choice({"matched": _MATCHED_SET, "not_matched": _NEW_SET, "by_source": _OTHERS_SET}[kind])
+            listed.append((kind, condition, choice, assigned))
+            if kind == "not_matched":
+                merge = (
+                    merge.when_not_matched_insert_all(condition)
+                    if choice == 0
+                    else merge.when_not_matched_insert(assigned, condition)
+                )
+            elif kind == "by_source":
+                merge = (
+                    merge.when_not_matched_by_source_delete(condition)
+                    if choice == 0
+                    else merge.when_not_matched_by_source_update(assigned, condition)
+                )
+            elif choice == 0:
+                merge = merge.when_matched_delete(condition)
+            elif choice == 1:
+                merge = merge.when_matched_update_all(condition)
+            else:
+                merge = merge.when_matched_update(assigned, condition)
+    if not listed:
+        return merge.when_matched_delete(), ["delete"]
+    return merge, listed
+
+
+@pytest.mark.requirements("DML-2", "DML-4", "DV-21", "CDF-2", "ROWTRK-13", "COLMAP-8")
+@pytest.mark.parametrize(
+    ("seed", "num_acts"),
+    [(3, 5), *(pytest.param(seed, 8, marks=pytest.mark.exhaustive) for seed in range(1, 41))],
+)
+def test_arrow_and_spark_merge_by_the_same_clauses(
+    spark: SparkSession, lake: Connection, seed: int, num_acts: int
+) -> None:
+    """Conditions and values over both sides; rows with several partners are refused by both."""
+    chance = random.Random(seed)
+    tables, properties = _two_tables(spark, lake, chance, f"clauses{seed}_{num_acts}")
+    acts: list[object] = []
+    for _ in range(num_acts):
+        on = chance.choice(_ON)
+        rows = _rows(chance, chance.choice([10, 50, 90]), 15)
+        frame = spark.createDataFrame(rows + rows[: chance.choice([0, 0, 0, 1])], _STORED).coalesce(1)
+        state = chance.getstate()
+        results: list[object] = []
+        for table, source in zip(tables, (frame.toArrow(), frame), strict=True):
+            chance.setstate(state)
+            merge, listed = _merge_clauses(chance, table.merge(source, on))
+            try:
+                result = merge.execute()
+            except CmDeltaError as error:
+                results.append(type(error))
+                continue
+            counts = {name: value for name, value in result.metrics.items() if "Rows" in name and "Copied" not in name}
+            counts.pop("numOutputRows", None)  # With the copied rows, which depend on the files.
+            results.append((result.version, result.outcome, counts))
+        acts.append((on, len(rows), listed))
+        assert results[0] == results[1], acts
+    _check_same(tables, properties, acts)
+    engines = {entry.commit_info.engine_info for entry in tables[0].history() if entry.commit_info is not None}
+    assert any(engine is not None and engine.endswith("(arrow)") for engine in engines), acts

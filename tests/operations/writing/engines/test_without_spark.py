@@ -84,6 +84,101 @@ def test_the_modes_of_a_merge(lake: Connection) -> None:
     assert table.upsert(pa.table({"id": keys, "price": [7.0, 5.0]}), on="id").metrics["numTargetRowsInserted"] == "1"
 
 
+@pytest.mark.requirements("DML-2", "DML-4")
+def test_clauses_of_a_merge(lake: Connection) -> None:
+    """The first clause of its kind applies; columns are named by aliases, or without one where only one side is seen."""
+    table = _table(lake)
+    source = pa.table({"key": [1, 2, 3, 8, 9], "price": [1.0, 20.0, None, 8.0, -9.0]})
+    merge = table.merge(source, "t.id = s.key AND t.price < 3.5D", source_alias="s", target_alias="t")
+    result = (
+        merge.when_matched_delete("s.price IS NULL")
+        .when_matched_update({"price": "t.price + s.price", "name": "concat(name, '!')"}, "s.price > t.price")
+        .when_not_matched_insert({"id": "key", "name": "'new'"}, "price > 0D")
+        .when_not_matched_insert({"id": "key * 10", "price": "-price"}, "s.key = 9")
+        .when_not_matched_by_source_update({"name": "DEFAULT"}, "id = 4")
+        .when_not_matched_by_source_delete("id > 4")
+        .execute()
+    )
+    expected = [(0, "n0", 0.0), (1, "n1", 1.0), (2, "n2!", 22.0), (4, None, 4.0), (8, "new", None), (90, None, 9.0)]
+    assert _rows(table) == expected
+    counts = {
+        name.removeprefix("numTargetRows"): int(value) for name, value in result.metrics.items() if "TargetRows" in name
+    }
+    assert counts == {
+        "Inserted": 2,
+        "Updated": 2,
+        "MatchedUpdated": 1,
+        "NotMatchedBySourceUpdated": 1,
+        "Deleted": 2,
+        "MatchedDeleted": 1,
+        "NotMatchedBySourceDeleted": 1,
+        "Copied": counts["Copied"],
+    }
+
+
+@pytest.mark.requirements("DML-2", "DML-4", "SCHEVO-3")
+def test_all_columns_of_the_source(lake: Connection) -> None:
+    """A key of a wider integer type finds its row, and a column that the table lacks is added if that is asked for."""
+    table = lake.create_table("main.s.t", "id INT, v STRING")
+    table.append(pa.table({"id": pa.array([1, 2], pa.int32()), "v": ["a", "b"]}))
+    source = pa.table({"id": [2, 3, 2**40], "v": ["B", "C", "D"], "w": [1.5, 2.5, 3.5]}).slice(0, 2)
+    with pytest.raises(SchemaMismatchError, match="no column 'v'"):
+        table.merge(source.drop(["v"]), "id").when_matched_update_all().execute()
+    merge = table.merge(source, "id").with_schema_evolution()
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert _rows(table) == [(1, "a", None), (2, "B", 1.5), (3, "C", 2.5)]
+    wide = pa.table({"id": [2**40], "v": ["D"]})
+    with pytest.raises(InvalidDataError, match="1099511627776 not in range"):
+        table.merge(wide, "id").when_matched_update({"v": "source.v"}).when_not_matched_insert(
+            {"id": "source.id", "v": "source.v"}
+        ).execute()
+    assert table.merge(wide, "id").when_matched_delete().execute().metrics["numTargetRowsDeleted"] == "0"
+
+
+@pytest.mark.requirements("DML-2", "DML-4")
+def test_rows_with_several_partners(lake: Connection) -> None:
+    """They are refused, unless nothing depends on which partner is taken."""
+    table = _table(lake)
+    twice = pa.table({"id": [1, 1, 7, 7, None], "name": ["x", "y", "p", "q", "r"]})
+    with pytest.raises(InvalidDataError, match="Several rows of the source match the same row"):
+        table.merge(twice, "id").when_matched_update({"name": "source.name"}).execute()
+    merge = table.merge(twice, "target.id = source.id AND source.name <> 'y'")
+    merge.when_matched_update({"name": "source.name"}).execute()
+    assert (1, "x", 1.0) in _rows(table)
+    table.merge(twice, "id").when_matched_delete().when_not_matched_insert({"id": "id", "name": "name"}).execute()
+    ids = [row["id"] for row in table.to_arrow().to_pylist()]
+    assert sorted(key for key in ids if key is not None) == [0, 2, 3, 4, 5, 7, 7] and ids.count(None) == 1
+
+
+_REFUSED_MERGES = (
+    (
+        "no column of the table with a column of the source by =",
+        lambda table, rows: table.merge(rows, "target.id < source.id"),
+    ),
+    ("LIKE", lambda table, rows: table.merge(rows, "target.id = source.id AND source.name LIKE 'a'")),
+    ("only Spark compares the column 'price'", lambda table, rows: table.merge(rows, "price")),
+    (
+        "or it names a column that is not there",
+        lambda table, rows: table.merge(rows, "target.id = source.id AND source.x = 1"),
+    ),
+)
+
+
+@pytest.mark.parametrize(("message", "act"), _REFUSED_MERGES)
+def test_merges_that_need_spark_or_are_wrong_are_refused(lake: Connection, message: str, act: Any) -> None:
+    table = _table(lake)
+    rows = pa.table({"id": [1], "name": ["a"], "price": [1.0]})
+    with pytest.raises(InvalidArgumentError, match=message):
+        act(table, rows).when_matched_delete().execute()
+    with pytest.raises(InvalidArgumentError, match="only Spark evaluates the value upper"):
+        table.merge(rows, "id").when_matched_update({"name": "upper(source.name)"}).execute()
+    with pytest.raises(InvalidArgumentError, match="has no column 'x'"):
+        table.merge(rows, "id").when_matched_update({"x": "1"}).execute()
+    with pytest.raises(InvalidArgumentError, match=r"a builtins\.int was given"):
+        table.merge(5, "id")
+    assert (table.version(), len(_rows(table))) == (1, 6)
+
+
 @pytest.mark.requirements("DML-2")
 def test_columns_that_the_table_computes(lake: Connection) -> None:
     table = lake.create_table(
