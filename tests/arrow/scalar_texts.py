@@ -158,7 +158,17 @@ class Expressions:
 
     def boolean(self, depth: int) -> str:
         if depth <= 0:
-            return self._numbers.choice(["flag", "true", "s IS NULL", "i > 1", "d < to_date(n)", "amount = amount"])
+            simple = [
+                "flag",
+                "true",
+                "s IS NULL",
+                "i > 1",
+                "d < to_date(n)",
+                "amount = amount",
+                "d >= DATE '1970-01-01'",
+            ]
+            times = ["t < TIMESTAMP '2024-03-31 01:30:00Z'", "n = TIMESTAMP_NTZ '1900-01-01 23:59:59.999999'"]
+            return self._numbers.choice([*simple, *times])
         operator = self._part("= <> < <= > >= <=>")
         return self._one_of(
             [

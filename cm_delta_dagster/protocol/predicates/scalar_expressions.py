@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.predicates.scalars import (
 )
 from cm_delta_dagster.protocol.predicates.sql_checks import why_not_closed
 from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
+from cm_delta_dagster.protocol.predicates.sql_literals import NotUnderstoodError, date_of, moment_of
 from cm_delta_dagster.protocol.predicates.sql_strings import with_joined_strings
 from cm_delta_dagster.protocol.schema.char_types import COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.types import (
@@ -115,7 +116,7 @@ def scalar_expression(
             return None
         nodes = Dialect.get_or_raise("spark").parser().parse_into(exp.Condition, joined, text)
         return _ScalarReader(schema, zone, find_path).scalar(nodes[0]) if len(nodes) == 1 else None
-    except (_NotCertainError, SqlglotError, InvalidArgumentError, RecursionError):
+    except (_NotCertainError, NotUnderstoodError, SqlglotError, InvalidArgumentError, RecursionError):
         return None
 
 
@@ -206,6 +207,8 @@ class _ScalarReader:
 
     def cast(self, node: _Node) -> Scalar:
         _check_arguments(node, "this", "to", "safe", "_type")
+        if isinstance(node.this, exp.Literal) and node.this.is_string and not node.args["to"].expressions:
+            return _typed_literal(node.this.this, node.args["to"].this)
         target = _CAST_TYPES.get(node.args["to"].this)
         if target is None or node.args["to"].expressions:
             raise _NotCertainError
@@ -370,6 +373,19 @@ def _number(text: str, sign: int) -> LiteralValue:
     for data_type in (INTEGER, LONG):
         if -(2 ** (_WIDTHS[data_type] - 1)) <= value < 2 ** (_WIDTHS[data_type] - 1):
             return LiteralValue(value, data_type)
+    raise _NotCertainError
+
+
+def _typed_literal(text: str, kind: Any) -> Scalar:
+    """A date or time in its usual form."""
+    if kind is exp.DataType.Type.TEXT:
+        return LiteralValue(text, STRING)
+    if kind is exp.DataType.Type.DATE:
+        return LiteralValue(date_of(text), DATE)
+    if kind in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
+        return LiteralValue(moment_of(text, zoned=True), TIMESTAMP)
+    if kind is exp.DataType.Type.TIMESTAMPNTZ:
+        return LiteralValue(moment_of(text, zoned=False), TIMESTAMP_NTZ)
     raise _NotCertainError
 
 

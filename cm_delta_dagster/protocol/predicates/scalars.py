@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import tzinfo
+from datetime import date, tzinfo
 from decimal import Decimal
 from enum import StrEnum
 from typing import TypeAlias
@@ -69,7 +69,7 @@ class ColumnValue:
 class LiteralValue:
     """The same value for each row; not NULL."""
 
-    value: bool | int | str | float | Decimal
+    value: bool | int | str | float | Decimal | date
     type: DataType
 
 
