@@ -46,15 +46,20 @@ _REMEMBERED_LAYOUTS = 16
 
 @dataclass(frozen=True, slots=True)
 class OutputColumn:
-    """A column of the result: from the log (``is_partition``), a row tracking column, or from the file.
+    """A column of the result: from the log (``is_partition``), a row tracking column, the places of the rows, or from the file.
 
     ``is_promised``: the column, or a field inside it, is NOT NULL.
     """
 
     field: StructField
-    is_partition: bool
-    is_row_tracking: bool
-    is_promised: bool
+    is_partition: bool = False
+    is_row_tracking: bool = False
+    is_place: bool = False
+    is_promised: bool = False
+
+    @property
+    def is_in_file(self) -> bool:
+        return not (self.is_partition or self.is_row_tracking or self.is_place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,7 @@ class FileToRead:
         constants: values of columns that the file does not store, e.g. partition values, by column.
         deleted: positions of deleted rows.
         picked: positions of the only rows to read; None for all.
+        first_place: the place of the first row of the file.
         num_records: rows of the file by its statistics, including deleted rows; None if unknown.
     """
 
@@ -93,6 +99,7 @@ class FileToRead:
     deleted: BitMap64 | None
     base_row_id: int | None
     row_commit_version: int | None
+    first_place: int
     num_records: int | None = None
     picked: BitMap64 | None = None
 
@@ -207,7 +214,7 @@ class FileScan:
                 f"The data file {file.location} has {count} Parquet columns in a form that was not understood. Read the table "
                 "through Spark."
             )
-        in_file = [item for item in request.outputs if not item.is_partition and not item.is_row_tracking]
+        in_file = [item for item in request.outputs if item.is_in_file]
         names = {item.field.name: item.field for item in in_file}
         filtered = request.row_filter.columns if request.row_filter else ()
         needed = [name for name in filtered if name not in request.partition_names]
@@ -393,12 +400,15 @@ class _OpenFile:
     ) -> list[pa.Array]:
         """The columns of the result. ``stored`` has been filtered by ``keep``; without ``keep`` it has all of ``rows``."""
         count = rows if keep is None else keep.true_count
-        return [
-            self._row_tracking(output.field.name, stored, start, rows, keep)
-            if output.is_row_tracking
-            else self._column(output.field.name, stored, count)
-            for output in self.request.outputs
-        ]
+
+        def column(output: OutputColumn) -> pa.Array:
+            if output.is_place:
+                return _numbers(self.to_read.first_place + start, rows, keep)
+            if output.is_row_tracking:
+                return self._row_tracking(output.field.name, stored, start, rows, keep)
+            return self._column(output.field.name, stored, count)
+
+        return list(map(column, self.request.outputs))
 
     def _column(self, name: str, stored: pa.RecordBatch | None, rows: int) -> pa.Array:
         constant = self.to_read.constants.get(name)
@@ -424,11 +434,16 @@ class _OpenFile:
                 f"which a table with row tracking must have. Leave {name} out, or enable row tracking again."
             )
         if is_row_id:
-            fresh = pa.array(np.arange(base + start, base + start + rows, dtype=np.int64))
-            fresh = fresh if keep is None else fresh.filter(keep)
+            fresh = _numbers(base + start, rows, keep)
         else:
             fresh = pa.repeat(pa.scalar(base, pa.int64()), count)
         return pc.coalesce(values, fresh)
+
+
+def _numbers(first: int, rows: int, keep: pa.BooleanArray | None) -> pa.Array:
+    """The numbers of rows from ``first`` on, of those that are kept."""
+    numbers = pa.array(np.arange(first, first + rows, dtype=np.int64))
+    return numbers if keep is None else numbers.filter(keep)
 
 
 def _values(column: FileColumn, stored: pa.RecordBatch | None, rows: int) -> pa.Array:

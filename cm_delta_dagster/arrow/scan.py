@@ -29,13 +29,13 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
-from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, ROW_TRACKING_FIELDS, RowIdColumns, check_row_ids
+from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS, RowIdColumns, check_row_ids
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, conjunction, conjuncts
 from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.selection import select_fields
-from cm_delta_dagster.protocol.schema.types import TRANSACTION_COLUMN, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import LONG, TRANSACTION_COLUMN, StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
@@ -70,6 +70,7 @@ def scan_batches(
         UnsupportedFeatureError: a type or a type change that this client does not support.
     """
     outputs = _outputs(layout.schema, request.columns, request.row_tracking)
+    outputs = (*outputs, _PLACES) if request.with_places else outputs
     plan = _plan(store, layout, request, outputs, constants or {})
     arrow = pa.schema([arrow_field(item) for item in outputs])
     return pa.RecordBatchReader.from_batches(arrow, plan.batches(arrow))
@@ -89,33 +90,39 @@ def count_rows(*, store: Store, layout: TableLayout, files: pa.Table) -> int:
     return sum(map(len, rows.values()))
 
 
-PLACE = ROW_ID
-"""Column of :func:`scan_places`."""
+PLACE = f"{TRANSACTION_COLUMN}-place"
+"""The column of places of a scan. No table has a column of this name."""
+_NUMBER = "number"
+_PLACES = StructField(PLACE, LONG, nullable=False)
 _POSITION_BITS = 40
 
 
 def scan_places(
-    *, store: Store, layout: TableLayout, files: pa.Table, columns: StructType, predicate: Predicate | None
+    *, store: Store, layout: TableLayout, files: pa.Table, columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[pa.RecordBatch]:
     """``columns`` of the rows of files for which ``predicate`` is true, and their places in the column :data:`PLACE`.
 
     :func:`files_and_positions` has the parts of a place. Raises as :func:`scan_batches`.
     """
-    # Positions are read as ids of rows that begin at a number of the file. No file has columns of these names.
-    first = pa.array([number << _POSITION_BITS for number in range(files.num_rows)], pa.int64())
-    numbered = _with_column(_with_column(files, "baseRowId", first), "defaultRowCommitVersion", first)
-    hidden = RowIdColumns(row_id=f"{TRANSACTION_COLUMN}-row", row_commit_version=f"{TRANSACTION_COLUMN}-version")
-    request = ScanRequest(files=numbered, columns=(*columns.names, PLACE), predicate=predicate, row_tracking=hidden)
+    request = ScanRequest(files=files, columns=columns, predicate=predicate, with_places=True)
     yield from scan_batches(store=store, layout=layout, request=request)
+
+
+def places_of(positions: Sequence[BitMap64]) -> npt.NDArray[np.int64]:
+    """The places of rows of files, in order.
+
+    Args:
+        positions: for each file, in the order of the files.
+    """
+    parts = [
+        np.asarray(bitmap.to_array(), np.int64) + (number << _POSITION_BITS) for number, bitmap in enumerate(positions)
+    ]
+    return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def files_and_positions(places: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The row of the file among ``files`` of :func:`scan_places`, and the position in the file, of each place."""
     return places >> _POSITION_BITS, places & ((1 << _POSITION_BITS) - 1)
-
-
-def _with_column(files: pa.Table, name: str, values: pa.Array) -> pa.Table:
-    return files.set_column(files.schema.get_field_index(name), name, values)
 
 
 def partition_arrays(files: pa.Table, layout: TableLayout) -> dict[str, pa.Array]:
@@ -179,7 +186,13 @@ def _outputs(
 
 def _output(item: StructField, partitions: frozenset[str], row_tracking: RowIdColumns | None) -> OutputColumn:
     is_hidden = row_tracking is not None and item in ROW_TRACKING_FIELDS
-    return OutputColumn(item, item.name in partitions, is_hidden, promises(item))
+    return OutputColumn(
+        item,
+        is_partition=item.name in partitions,
+        is_row_tracking=is_hidden,
+        is_place=item is _PLACES,
+        is_promised=promises(item),
+    )
 
 
 def _split(predicate: Predicate | None, partition_columns: Sequence[str]) -> tuple[Predicate | None, Predicate | None]:
@@ -253,8 +266,10 @@ class _ScanPlan:
         return min(os.cpu_count() or 1, _LOCAL_THREADS) if self._is_local else _REMOTE_THREADS
 
     def _partitioned_files(self) -> tuple[pa.Table, dict[str, pa.Array]]:
-        """The files whose partition values satisfy the condition, and these values and the constants by logical column."""
-        files = self.files
+        """The files whose partition values satisfy the condition, with their numbers, and these values and the constants by logical
+        column.
+        """
+        files = self.files.append_column(_NUMBER, pa.array(range(self.files.num_rows), pa.int64()))
         values = {**self.constants, **partition_arrays(files, self.layout)}
         if self.on_partitions is None:
             return files, values
@@ -269,7 +284,7 @@ class _ScanPlan:
             if with_vector.num_rows
             else ()
         )
-        rows = files.select(["path", "size", "baseRowId", "defaultRowCommitVersion"]).append_column(
+        rows = files.select(["path", "size", "baseRowId", "defaultRowCommitVersion", _NUMBER]).append_column(
             "has_vector", has_vector
         )
         rows = rows.append_column("numRecords", parse_statistics(files["stats"], {}).num_records)
@@ -291,6 +306,7 @@ class _ScanPlan:
                     picked=picked if are_returned else None,
                     base_row_id=row["baseRowId"],
                     row_commit_version=row["defaultRowCommitVersion"],
+                    first_place=row[_NUMBER] << _POSITION_BITS,
                     num_records=row["numRecords"],
                 )
                 position += 1

@@ -78,6 +78,7 @@ class ScanRequest:
         predicate: condition on the rows.
         row_tracking: names of the hidden row tracking columns; also return ``_row_id`` and ``_row_commit_version``.
         positions: which rows of each file are returned; all live ones for None.
+        with_places: also return the place of each row, a number of file and position, as the last column.
     """
 
     files: pa.Table
@@ -85,3 +86,4 @@ class ScanRequest:
     predicate: Predicate | None = None
     row_tracking: RowIdColumns | None = None
     positions: RowPositions | None = None
+    with_places: bool = False

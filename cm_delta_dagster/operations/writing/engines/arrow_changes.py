@@ -50,13 +50,13 @@ class ArrowChanges:
         return FoundChanges.at(self.files.find(candidates, self.where), ClauseKind.NOT_MATCHED_BY_SOURCE, action)
 
     def write(self, plan: FilePlan) -> int:
-        files = self.files
-        touched = [file for file in (*plan.kept, *plan.updated) if file.changes.all_updated]
-        if not plan.kept and not touched:
+        if not plan.kept and not plan.updated:
             return 0
-        rows = files.changed(plan, touched, [file.changes.all_updated for file in touched])
-        updated = () if self.values is None else map(files.with_new_versions, map(self.values.applied, rows))
-        return files.add(chain(files.unchanged(plan), updated), checked=self.values is not None)
+        return self.files.add(self.files.rewritten(plan, self._new_values), checked=self.values is not None)
+
+    def _new_values(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if self.values is not None:
+            yield self.values.applied(batch)
 
     def write_recorded(self, plan: FilePlan) -> RecordedRows:
         files = ArrowFiles(transaction=self.transaction)  # Change files have no ids of rows.

@@ -1,12 +1,15 @@
 """Rows of the files of a change, read and written by Arrow in streams."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cm_delta_dagster.arrow.scan import count_rows, row_positions, scan_batches
+from cm_delta_dagster.arrow.scan import PLACE, count_rows, places_of, row_positions, scan_batches
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, by_file_key
@@ -23,6 +26,9 @@ from cm_delta_dagster.protocol.schema.evolution import as_nullable
 from cm_delta_dagster.protocol.schema.types import StructField
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.store import Store
+
+NewValues: TypeAlias = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
+"""Returns updated rows with their new values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,28 +62,48 @@ class ArrowFiles:
         """The number of rows, counted in the files."""
         return count_rows(store=self.store, layout=self.layout, files=files)
 
-    def unchanged(self, plan: FilePlan) -> Iterator[pa.RecordBatch]:
-        """The rows of the kept files of a plan that do not change."""
+    def rewritten(self, plan: FilePlan, new_values: NewValues) -> Iterator[pa.RecordBatch]:
+        """The rows that a change without inserts writes: unchanged rows of the kept files of a plan, and all updated rows.
+
+        Args:
+            new_values: is called with the updated rows of the kept files, then of the others, in the order of files and positions.
+        """
         if plan.kept:
-            skipped = [file.deleted | file.changes.changed for file in plan.kept]
-            yield from self._rows(plan.files(plan.kept), skipped, are_returned=False)
+            yield from self._kept(plan, new_values)
+        for batch in self.changed(plan, plan.updated, [file.changes.all_updated for file in plan.updated]):
+            yield from map(self.with_new_versions, new_values(batch))
+
+    def _kept(self, plan: FilePlan, new_values: NewValues) -> Iterator[pa.RecordBatch]:
+        changed = places_of([file.changes.changed for file in plan.kept])
+        updated = places_of([file.changes.all_updated for file in plan.kept])
+        request = ScanRequest(files=plan.files(plan.kept), row_tracking=self.row_ids, with_places=True)
+        for batch in scan_batches(store=self.store, layout=self.layout, request=request):
+            places = batch.column(PLACE).to_numpy()
+            rows = batch.drop_columns([PLACE])
+            stays = np.ones(len(places), np.bool_)
+            stays[_rows_at(places, changed)] = False
+            unchanged = rows if stays.all() else rows.filter(pa.array(stays))
+            if unchanged.num_rows:
+                yield unchanged
+            changes = _rows_at(places, updated)
+            if len(changes):
+                yield from map(self.with_new_versions, new_values(rows.take(pa.array(changes))))
 
     def changed(
         self, plan: FilePlan, files: Sequence[ChangedFile], positions: Sequence[BitMap64]
     ) -> Iterator[pa.RecordBatch]:
         """The rows of ``files`` at ``positions``, in the order of files and positions."""
-        if files:
-            yield from self._rows(plan.files(files), positions, are_returned=True)
+        if not files:
+            return
+        adds = plan.files(files)
+        by_path = dict(zip(adds["path"].to_pylist(), positions, strict=True))
+        picked = RowPositions(by_path=by_path, are_returned=True)
+        request = ScanRequest(files=adds, row_tracking=self.row_ids, positions=picked)
+        yield from scan_batches(store=self.store, layout=self.layout, request=request)
 
     def all(self, files: pa.Table) -> Iterator[pa.RecordBatch]:
         """All rows of files."""
         request = ScanRequest(files=files, row_tracking=self.row_ids)
-        yield from scan_batches(store=self.store, layout=self.layout, request=request)
-
-    def _rows(self, files: pa.Table, positions: Sequence[BitMap64], *, are_returned: bool) -> Iterator[pa.RecordBatch]:
-        by_path = dict(zip(files["path"].to_pylist(), positions, strict=True))
-        picked = RowPositions(by_path=by_path, are_returned=are_returned)
-        request = ScanRequest(files=files, row_tracking=self.row_ids, positions=picked)
         yield from scan_batches(store=self.store, layout=self.layout, request=request)
 
     def with_new_versions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -99,6 +125,12 @@ class ArrowFiles:
     def record(self, batches: Iterable[pa.RecordBatch]) -> int:
         """Write rows of :func:`of_kind`, without ids, to change files. Returns their number."""
         return self.transaction.add_changes(stored_rows(batches, self.layout, None, records=True))
+
+
+def _rows_at(places: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers of the rows of a batch, whose ``places`` are in order, that are among others, which are in order too."""
+    first, last = np.searchsorted(others, [places[0], places[-1] + 1]) if len(places) else (0, 0)
+    return np.searchsorted(places, others[first:last])
 
 
 def inserted_rows(transaction: WriteTransaction, written: WrittenFiles) -> ArrowRows:

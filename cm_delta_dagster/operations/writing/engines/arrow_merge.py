@@ -14,7 +14,13 @@ from cm_delta_dagster.arrow.joined_rows import JoinedRows, JoinSource, RowNumber
 from cm_delta_dagster.arrow.scan import files_and_positions, scan_places
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.operations.writing.engines.arrow_clauses import ArrowClause
-from cm_delta_dagster.operations.writing.engines.arrow_files import ArrowFiles, inserted_rows, of_kind, stored_schema
+from cm_delta_dagster.operations.writing.engines.arrow_files import (
+    ArrowFiles,
+    NewValues,
+    inserted_rows,
+    of_kind,
+    stored_schema,
+)
 from cm_delta_dagster.operations.writing.engines.arrow_join import (
     NO_CLAUSE,
     NO_PARTNER,
@@ -31,7 +37,6 @@ from cm_delta_dagster.protocol.features.computed_columns import computed_columns
 from cm_delta_dagster.protocol.features.row_tracking import RowIdColumns
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
-from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
 
 
@@ -102,10 +107,9 @@ class ArrowMerge:
         together = not computed_columns(files.layout.schema)
         written = 0
         if plan.kept or touched or (together and news):
-            updated = map(files.with_new_versions, self._updated(plan, touched))
+            rows = files.rewritten(plan, self._new_values(plan, [*plan.kept, *plan.updated]))
             inserted = chain.from_iterable(map(self._completed, news)) if together else ()
-            checked = bool(touched) or self.inserts
-            written = files.add(chain(files.unchanged(plan), updated, inserted), checked=checked)
+            written = files.add(chain(rows, inserted), checked=bool(touched) or self.inserts)
         return written if together else written + sum(self._insert(rows).num_rows for rows in news)
 
     def write_recorded(self, plan: FilePlan) -> RecordedRows:
@@ -129,14 +133,9 @@ class ArrowMerge:
         return self.files.count(files)
 
     def _search(self, candidates: pa.Table) -> JoinedPlaces:
-        layout = self.files.layout
-        names = self.join.columns
+        layout, columns = self.files.layout, sorted(self.join.columns)
         batches = scan_places(
-            store=self.files.store,
-            layout=layout,
-            files=candidates,
-            columns=StructType(tuple(item for item in layout.schema.fields if item.name in names)),
-            predicate=self.read,
+            store=self.files.store, layout=layout, files=candidates, columns=columns, predicate=self.read
         )
         searched = self.join.search(batches)
         self._partners.append(searched.partners)
@@ -153,14 +152,18 @@ class ArrowMerge:
         matched = changed.positions[changed.rows != NO_PARTNER]
         return FileChanges(matched=_bitmap(matched), updated=updated, deleted=deleted)
 
-    def _updated(self, plan: FilePlan, files: Sequence[ChangedFile]) -> Iterator[pa.RecordBatch]:
-        """The updated rows of files, with their new values."""
+    def _new_values(self, plan: FilePlan, files: Sequence[ChangedFile]) -> NewValues:
+        """What the updated rows of files become, which are handed over in the order of files and positions."""
         rows, clauses = self._updates(plan, files)
         first = 0
-        for batch in self.files.changed(plan, files, [file.changes.all_updated for file in files]):
+
+        def new_values(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+            nonlocal first
             part = slice(first, first + batch.num_rows)
             first += batch.num_rows
-            yield from self._with_new_values(batch, rows[part], clauses[part])
+            return self._with_new_values(batch, rows[part], clauses[part])
+
+        return new_values
 
     def _with_new_values(
         self, batch: pa.RecordBatch, rows: RowNumbers, clauses: RowNumbers
@@ -179,17 +182,15 @@ class ArrowMerge:
             batches: the rows of the changed files of the plan that change.
         """
         is_updated = np.concatenate([np.empty(0, np.bool_), *map(_marks, plan.changed)])
-        rows, clauses = self._updates(plan, [file for file in plan.changed if file.changes.all_updated])
-        first = first_updated = 0
+        new_values = self._new_values(plan, plan.changed)
+        first = 0
         for batch in batches:
             marks = is_updated[first : first + batch.num_rows]
             first += batch.num_rows
             yield of_kind(batch.filter(pa.array(~marks)), ChangeType.DELETE)
             before = batch.filter(pa.array(marks))
             yield of_kind(before, ChangeType.UPDATE_PREIMAGE)
-            part = slice(first_updated, first_updated + before.num_rows)
-            first_updated += before.num_rows
-            for after in self._with_new_values(before, rows[part], clauses[part]):
+            for after in new_values(before):
                 yield of_kind(after, ChangeType.UPDATE_POSTIMAGE)
 
     def _updates(self, plan: FilePlan, files: Sequence[ChangedFile]) -> tuple[RowNumbers, RowNumbers]:

@@ -16,6 +16,7 @@ _COLUMNS = (
     "id BIGINT, i INT, f FLOAT, d DOUBLE, c DECIMAL(12, 2), s STRING, h CHAR(4), b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, y DATE, "
     "o BOOLEAN, st STRUCT<a: INT, b: STRUCT<c: STRING>>, l ARRAY<STRUCT<a: INT>>, m MAP<STRING, DATE>, p TIMESTAMP, q STRING"
 )
+_FIRST_ROWS = 60
 _STORED = _COLUMNS.replace("CHAR(4)", "STRING")
 _CONDITIONS = (
     "i = {i}",
@@ -101,7 +102,10 @@ def _state(table: DeltaTable, *, has_ids: bool, has_feed: bool) -> tuple[Any, ..
     frame = table.to_df()
     columns = [*frame.columns, *(["_row_id", "_row_commit_version"] if has_ids else [])]
     text = [f"to_json(named_struct('{name}', {name}))" for name in columns]
-    rows = sorted(map(tuple, table.to_df(columns=columns).selectExpr(*text).collect()))
+    if has_ids:  # Which of the rows that a commit inserts gets which id depends on their order in files.
+        text[-2] = f"if(_row_id < {_FIRST_ROWS}, _row_id, -1) AS _row_id"
+    rows = sorted(map(repr, table.to_df(columns=columns).selectExpr(*text).collect()))
+    assert not has_ids or table.to_df(columns=["_row_id"]).distinct().count() == len(rows)
     feed = []
     if has_feed:
         changes = table.changes(starting_version=1).to_df()
@@ -127,7 +131,7 @@ def _two_tables(
         lake.sql(f"CREATE TABLE main.small.{way}_{name} ({_COLUMNS}) {partitions} TBLPROPERTIES ({listed})")
         tables.append(lake.table(f"main.small.{way}_{name}"))
     for number in range(3):
-        rows = _rows(chance, number * 20, 20)
+        rows = _rows(chance, number * _FIRST_ROWS // 3, _FIRST_ROWS // 3)
         for table in tables:
             table.append(spark.createDataFrame(rows, _STORED).coalesce(1))
     return tables, properties
