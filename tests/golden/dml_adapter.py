@@ -86,10 +86,11 @@ def _checker() -> Any:
 
 
 class Session:
-    """One catalog; a table of a sequence is ``main.dml.<table>``."""
+    """One catalog; a table of a sequence is ``main.dml.<table>``. ``engine`` writes rows; None for the one that is chosen by itself."""
 
     def __init__(self, lake: Connection) -> None:
         self.lake = lake
+        self.engine: str | None = None
 
     def close(self) -> None:
         self.lake.close()
@@ -110,7 +111,7 @@ class Session:
         return self.lake.spark.sql(_checker().source_sql(act)).coalesce(1)
 
     def _rows(self, act: Mapping[str, Any]) -> Any:
-        """The rows of an append, of an overwrite or of a creation."""
+        """The rows of an append, an overwrite, a merge or a creation."""
         return self._frame(act)
 
     def _append(self, name: str, act: Mapping[str, Any]) -> None:
@@ -122,7 +123,7 @@ class Session:
             # delta-spark makes a table of an append to a path without one, e.g. after CREATE TABLE was refused.
             self._create(name, {"schema": act["schema"], "rows": act["rows"]})
             return
-        self.table(name).append(self._rows(act), schema_mode=mode)
+        self.table(name).append(self._rows(act), schema_mode=mode, engine=self.engine)
 
     def _insert(self, name: str, act: Mapping[str, Any]) -> None:
         columns = ", ".join(_checker().name(column) for column, _ in act["schema"])
@@ -131,7 +132,7 @@ class Session:
 
     def _write_stream(self, name: str, act: Mapping[str, Any]) -> None:
         once = Idempotency(app_id=act["app_id"], version=act["batch"])
-        self.table(name).append(self._rows(act), idempotency=once)
+        self.table(name).append(self._rows(act), idempotency=once, engine=self.engine)
 
     def _overwrite(self, name: str, act: Mapping[str, Any]) -> None:
         mode = SchemaMode.STRICT
@@ -139,19 +140,20 @@ class Session:
             mode = SchemaMode.OVERWRITE
         elif act.get("merge_schema"):
             mode = SchemaMode.MERGE
-        arguments: dict[str, Any] = {"partitions": "dynamic"} if act.get("dynamic") else {}
+        arguments: dict[str, Any] = {"engine": self.engine, **({"partitions": "dynamic"} if act.get("dynamic") else {})}
         if act.get("overwrite_schema") or "partition_by" in act:
             arguments["partition_by"] = act.get("partition_by", ())
         self.table(name).overwrite(self._rows(act), where=act.get("where"), schema_mode=mode, **arguments)
 
     def _update(self, name: str, act: Mapping[str, Any]) -> None:
-        self.table(name).update(act["set"], act.get("where"))
+        self.table(name).update(act["set"], act.get("where"), engine=self.engine)
 
     def _delete(self, name: str, act: Mapping[str, Any]) -> None:
-        self.table(name).delete(act.get("where") or "TRUE")
+        self.table(name).delete(act.get("where") or "TRUE", engine=self.engine)
 
     def _merge(self, name: str, act: Mapping[str, Any]) -> None:
-        builder = self.table(name).merge(self._frame(act), act["on"], source_alias="s", target_alias="t")
+        table, rows = self.table(name), self._rows(act)
+        builder = table.merge(rows, act["on"], source_alias="s", target_alias="t", engine=self.engine)
         for clause in act["clauses"]:
             builder = _with_clause(builder, clause)
         if act.get("schema_evolution"):
