@@ -1,9 +1,10 @@
 """Rows of Arrow by their keys: which of them has the key of another row.
 
-Keys are numbers without a fraction, texts, dates, times, booleans and bytes, compared as they are. NULL equals nothing.
+Keys are numbers without a fraction, texts, dates, times, booleans and bytes, compared as they are. NULL equals nothing, unless a
+column is null-safe.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -26,12 +27,11 @@ class _Column:
 
     values: pa.Array
     pairs: _Codes
+    has_nulls: bool
 
     def codes(self, before: _Codes, keys: pa.Array) -> _Codes:
         """Equal numbers for rows with equal keys up to this column; :data:`NO_ROW` for keys that no row has."""
-        places = (
-            pc.index_in(keys, value_set=self.values, skip_nulls=True).fill_null(NO_ROW).to_numpy(zero_copy_only=False)
-        )
+        places = _indices(keys, self.values, has_nulls=self.has_nulls)
         pairs = np.where((before < 0) | (places < 0), NO_ROW, before * len(self.values) + places)
         return _places(self.pairs, pairs)
 
@@ -43,24 +43,25 @@ class KeyedRows:
     Attributes:
         rows: whose columns are not chunked.
         names: of the key columns.
+        null_safe: the key columns in which NULL equals NULL.
     """
 
     rows: pa.Table
     names: Sequence[str]
+    null_safe: Collection[str] = ()
     _columns: list[_Column] = field(default_factory=list, init=False)
 
     @cached_property
     def _codes(self) -> _Codes:
-        """A number for each row, equal for equal keys; :data:`NO_ROW` for a key with NULL."""
+        """A number for each row, equal for equal keys; :data:`NO_ROW` for a key that equals nothing."""
         codes = np.zeros(self.rows.num_rows, np.int64)
         for name in self.names:
             keys = self.rows[name].combine_chunks()
-            values = pc.unique(keys).drop_null()
-            places = (
-                pc.index_in(keys, value_set=values, skip_nulls=True).fill_null(NO_ROW).to_numpy(zero_copy_only=False)
-            )
+            has_nulls = name in self.null_safe
+            values = pc.unique(keys) if has_nulls else pc.unique(keys).drop_null()
+            places = _indices(keys, values, has_nulls=has_nulls)
             pairs = np.where((codes < 0) | (places < 0), NO_ROW, codes * max(1, len(values)) + places)
-            column = _Column(values, np.unique(pairs[pairs >= 0]))
+            column = _Column(values, np.unique(pairs[pairs >= 0]), has_nulls)
             codes = _places(column.pairs, pairs)
             self._columns.append(column)
         return codes
@@ -109,7 +110,7 @@ class KeyedRows:
         rows = self.rows.select(list(self.names)).filter(pa.array(self._codes >= 0))
         for place, name in enumerate(self.names):
             values = _comparable(rows[name].combine_chunks())
-            if values is None:
+            if values is None or values.null_count:  # Rows with NULL are outside of any range.
                 continue
             least = pc.min_max(values)
             bounds[f"min_k{place}"], bounds[f"max_k{place}"] = _form(least["min"]), _form(least["max"])
@@ -118,6 +119,13 @@ class KeyedRows:
                 first = distinct.take(pc.array_sort_indices(distinct)).slice(0, most)
                 bounds[f"all_k{place}"] = [_form(value) for value in first]
         return bounds
+
+
+def _indices(keys: pa.Array, values: pa.Array, *, has_nulls: bool) -> _Codes:
+    """The place of each key among values; :data:`NO_ROW` for keys that are not among them."""
+    places = pc.index_in(keys, value_set=values, skip_nulls=not has_nulls)
+    numbers: _Codes = places.fill_null(NO_ROW).to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _places(ordered: _Codes, codes: _Codes) -> _Codes:

@@ -86,7 +86,7 @@ def _checker() -> Any:
 
 
 class Session:
-    """One catalog; a table of a sequence is ``main.dml.<table>``. ``engine`` writes rows; None for the one that is chosen by itself."""
+    """One catalog; a table of a sequence is ``main.dml.<table>``. ``engine`` writes rows; None for either."""
 
     def __init__(self, lake: Connection) -> None:
         self.lake = lake

@@ -1,9 +1,11 @@
 """New values of columns that a change assigns, computed over batches of Arrow."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cm_delta_dagster.arrow.scalar_values import scalar_values
 from cm_delta_dagster.arrow.schema import arrow_field, arrow_type
@@ -14,6 +16,7 @@ from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.row_messages import failed_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.predicates.assigned_paths import assignment_trees
 from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, columns_of_scalar, paths_of_scalar
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
@@ -21,6 +24,7 @@ from cm_delta_dagster.protocol.schema.types import (
     INTEGERS,
     DataType,
     StructField,
+    StructType,
     data_type_text,
 )
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec
@@ -60,6 +64,64 @@ class AssignedValue:
         except pa.ArrowInvalid as error:
             what = f"the value {self.text!r} of column {self.item.name!r} ({data_type_text(self.item.type)})"
             raise InvalidDataError(failed_text(what, str(error))) from error
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedFields:
+    """A value for the struct column ``item``: the struct ``old`` with new values of some fields. It is not NULL."""
+
+    item: StructField
+    old: ColumnValue
+    fields: Mapping[str, "AssignedValue | AssignedFields"]
+
+    @property
+    def paths(self) -> Iterator[ColumnPath]:
+        """The columns and fields that it is computed from."""
+        yield self.old.path
+        for value in self.fields.values():
+            yield from value.paths
+
+    def values(self, columns: Callable[[str], pa.Array], num_rows: int) -> pa.Array:
+        """As :meth:`AssignedValue.values`."""
+        old = scalar_values(self.old, columns, num_rows)
+        arrays = []
+        for place, name in enumerate(old.type.names):
+            value = self.fields.get(name)
+            arrays.append(pc.struct_field(old, [place]) if value is None else value.values(columns, num_rows))
+        return pa.StructArray.from_arrays(arrays, names=old.type.names)
+
+
+NewValue: TypeAlias = AssignedValue | AssignedFields
+
+
+def new_values(
+    values: Iterable[tuple[ColumnPath, AssignedValue]], schema: StructType, *, prefix: ColumnPath = ()
+) -> list[NewValue]:
+    """The values of columns, of values for columns and fields at paths in the schema of the table.
+
+    Args:
+        prefix: of the paths of columns of the table in expressions.
+
+    Raises:
+        InvalidArgumentError: two values are assigned to the same column or field, or to a struct and a field of it.
+    """
+    return [
+        _new_value(tree, item, (*prefix, name))
+        for name, tree in assignment_trees(values).items()
+        if (item := schema.field(name)) is not None
+    ]
+
+
+def _new_value(tree: "AssignedValue | dict[str, Any]", item: StructField, path: ColumnPath) -> NewValue:
+    if isinstance(tree, AssignedValue):
+        return tree
+    assert isinstance(item.type, StructType), "only a struct has fields"
+    fields = {
+        name: _new_value(part, field, (*path, name))
+        for name, part in tree.items()
+        if (field := item.type.field(name)) is not None
+    }
+    return AssignedFields(item, ColumnValue(path, item.type), fields)
 
 
 def assigned_value(text: str, item: StructField, scalar: Scalar | None, *, now_ms: int) -> AssignedValue | None:
@@ -123,11 +185,11 @@ class UpdatedRows:
 class AssignedValues:
     """The values of an UPDATE."""
 
-    assigned: Sequence[AssignedValue]
+    assigned: Sequence[NewValue]
     rows: UpdatedRows
 
     @classmethod
-    def of(cls, assigned: Sequence[AssignedValue], layout: TableLayout) -> "AssignedValues":
+    def of(cls, assigned: Sequence[NewValue], layout: TableLayout) -> "AssignedValues":
         """For a table that is ``layout`` after the change."""
         return cls(assigned, UpdatedRows.of({value.item.name for value in assigned}, layout))
 

@@ -1,9 +1,14 @@
 """Columns and nested fields to which a change assigns values (protocol heading "Schema Serialization Format")."""
 
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import column_path
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
-from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructType, data_type_text
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType, data_type_text
+
+_Value = TypeVar("_Value")
 
 
 def target_path(column: str, schema: StructType, alias: str) -> ColumnPath:
@@ -48,8 +53,32 @@ def type_at(path: ColumnPath, schema: StructType) -> DataType:
     return inside
 
 
-def assigned_twice(path: ColumnPath) -> InvalidArgumentError:
-    """The error for two values of one column or field."""
+def assigned_field(path: ColumnPath, schema: StructType) -> StructField:
+    """The column or nested field at ``path``, spelled as in the schema."""
+    item = schema.field(path[0]) if len(path) == 1 else None
+    return StructField(path[-1], type_at(path, schema)) if item is None else item
+
+
+def assignment_trees(values: Iterable[tuple[ColumnPath, _Value]]) -> dict[str, "_Value | dict[str, Any]"]:
+    """Values by column; of a column to whose fields values are assigned, a dictionary of these by field, and so on.
+
+    Raises:
+        InvalidArgumentError: two values are assigned to the same column or field, or to a struct and a field of it.
+    """
+    trees: dict[str, Any] = {}
+    for path, value in values:
+        inside = trees
+        for name in path[:-1]:
+            inside = inside.setdefault(name, {})
+            if not isinstance(inside, dict):
+                raise _assigned_twice(path)
+        if path[-1] in inside:
+            raise _assigned_twice(path)
+        inside[path[-1]] = value
+    return trees
+
+
+def _assigned_twice(path: ColumnPath) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"Two values are assigned to {'.'.join(path)!r}, or one to it and one to a field of it. Nothing was written. Assign each "
         "column once."

@@ -46,10 +46,14 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyPair:
-    """``target = source``, top-level columns as their schemas spell them, joined by AND with the rest of the condition."""
+    """``target = source``, top-level columns as their schemas spell them, joined by AND with the rest of the condition.
+
+    ``has_nulls``: the operator is ``<=>``, for which NULL equals NULL.
+    """
 
     target: str
     source: str
+    has_nulls: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +61,14 @@ class JoinCondition:
     """What follows from the condition of a join for the rows of the target that have a partner.
 
     Attributes:
-        keys: equal columns.
+        keys: columns that are equal by ``=``.
+        null_safe_keys: columns that are equal by ``<=>``.
         on_target: texts of conditions on columns of the target alone, without its alias.
         has_only_keys: whether the condition says nothing but that the keys are equal.
     """
 
     keys: tuple[KeyPair, ...] = ()
+    null_safe_keys: tuple[KeyPair, ...] = ()
     on_target: tuple[str, ...] = ()
     has_only_keys: bool = False
 
@@ -127,7 +133,12 @@ def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
         stripped = own_text(written, target, source)
         if stripped is not None:
             on_target.append(stripped)
-    return JoinCondition(keys=tuple(keys), on_target=tuple(on_target), has_only_keys=len(keys) == len(parts))
+    return JoinCondition(
+        keys=tuple(pair for pair in keys if not pair.has_nulls),
+        null_safe_keys=tuple(pair for pair in keys if pair.has_nulls),
+        on_target=tuple(on_target),
+        has_only_keys=len(keys) == len(parts),
+    )
 
 
 def compared_values(text: str, *, target: Side, source: Side) -> tuple[ComparedValue, ...]:
@@ -201,11 +212,14 @@ def _without_brackets(node: Any) -> Any:
 
 def _key_pair(text: str, target: Side, source: Side) -> KeyPair | None:
     node = _without_brackets(_parsed(text))
-    if not isinstance(node, exp.EQ):
+    if not isinstance(node, exp.EQ | exp.NullSafeEQ):
         return None
     ends = [_column(end, target, source) for end in (node.this, node.expression)]
     names_by_side = dict(end for end in ends if end is not None)
-    return KeyPair(target=names_by_side["target"], source=names_by_side["source"]) if len(names_by_side) == 2 else None
+    if len(names_by_side) < len(ends):
+        return None
+    has_nulls = isinstance(node, exp.NullSafeEQ)
+    return KeyPair(target=names_by_side["target"], source=names_by_side["source"], has_nulls=has_nulls)
 
 
 def _column(node: Any, target: Side, source: Side) -> tuple[str, str] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from cm_delta_dagster.errors import SchemaMismatchError
-from cm_delta_dagster.protocol.predicates.assigned_paths import assigned_twice, type_at
+from cm_delta_dagster.protocol.predicates.assigned_paths import assignment_trees, type_at
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
@@ -59,9 +59,7 @@ def assigned_columns(
         InvalidArgumentError: two assignments to the same column, or to a struct and a field of it.
         SchemaMismatchError: a value whose type cannot be stored in the column.
     """
-    trees: dict[str, _Tree] = {}
-    for assignment in assignments:
-        _place(trees, assignment.path, assignment)
+    trees = assignment_trees((assignment.path, assignment) for assignment in assignments)
     columns: dict[str, Column] = {}
     for name, tree in trees.items():
         field = schema.field(name)
@@ -128,19 +126,6 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
 
 
 _Tree: TypeAlias = "Assignment | dict[str, _Tree]"
-
-
-def _place(trees: dict[str, _Tree], path: tuple[str, ...], assignment: Assignment) -> None:
-    name, *rest = path
-    inside = trees.get(name)
-    if rest and (inside is None or isinstance(inside, dict)):
-        nested: dict[str, _Tree] = {} if inside is None else inside
-        trees[name] = nested
-        _place(nested, tuple(rest), assignment)
-        return
-    if inside is not None:
-        raise assigned_twice(assignment.path)
-    trees[name] = assignment
 
 
 def _value(tree: _Tree, want: DataType, old: Column, path: str, *, rules: StoreRules) -> Column:

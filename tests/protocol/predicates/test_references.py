@@ -24,7 +24,7 @@ SOURCE = _side("s", "ID", "x", "v")
         ("t.id = s.id AND t.p > 3 AND x = 1", [("id", "ID")], ["p > 3"]),
         ("t.id = s.id AND (t.p = 1 OR NOT day = 3)", [("id", "ID")], ["(p = 1) OR (NOT (day = 3))"]),
         ("t.`only t` IN (1, 2)", [], ["`only t` IN (1, 2)"]),
-        ("t.id <=> s.id", [], []),
+        ("t.id <=> s.id AND t.p = s.x", [("p", "x")], []),
         ("t.id = s.id OR t.p = s.x", [], []),
         ("NOT t.id = s.id", [], []),
         ("t.id = s.id + 1", [], []),
@@ -41,6 +41,13 @@ def test_equal_columns_and_conditions_on_the_table_are_found(
     assert [(pair.target, pair.source) for pair in found.keys] == keys
     assert list(found.on_target) == on_target
     assert all(isinstance(pair, KeyPair) for pair in found.keys)
+
+
+def test_keys_by_which_null_equals_null() -> None:
+    """They are apart, because the range of other keys says nothing about rows with NULL."""
+    both = join_condition("t.id <=> s.id AND (t.p = s.x)", target=TARGET, source=SOURCE)
+    assert both.null_safe_keys == (KeyPair(target="id", source="ID", has_nulls=True),) and both.has_only_keys
+    assert not join_condition("t.id <=> s.id AND t.p > 1", target=TARGET, source=SOURCE).has_only_keys
 
 
 def test_a_condition_with_an_open_bracket_is_refused() -> None:

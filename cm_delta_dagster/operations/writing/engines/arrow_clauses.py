@@ -7,7 +7,13 @@ from functools import cached_property
 import pyarrow as pa
 
 from cm_delta_dagster.arrow.joined_rows import STORED, JoinedRows
-from cm_delta_dagster.arrow.write.assigned_values import AssignedValue, UpdatedRows, assigned_value
+from cm_delta_dagster.arrow.write.assigned_values import (
+    AssignedValue,
+    NewValue,
+    UpdatedRows,
+    assigned_value,
+    new_values,
+)
 from cm_delta_dagster.arrow.write.generated_values import certain_zone
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import files_need_spark, needs_spark
@@ -30,10 +36,11 @@ from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKi
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.row_messages import failed_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.predicates.assigned_paths import assigned_twice
-from cm_delta_dagster.protocol.predicates.join_expressions import SOURCE, join_expression
+from cm_delta_dagster.protocol.predicates.assigned_paths import assigned_field
+from cm_delta_dagster.protocol.predicates.join_expressions import SOURCE, TARGET, join_expression
 from cm_delta_dagster.protocol.predicates.references import JoinCondition, KeyPair
 from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, paths_of_scalar
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.evolution import as_nullable, fits
 from cm_delta_dagster.protocol.schema.types import (
     BOOLEAN,
@@ -77,7 +84,7 @@ class ArrowClause:
     kind: ClauseKind
     action: ClauseAction
     condition: ArrowCondition | None = None
-    values: Sequence[AssignedValue] = ()
+    values: Sequence[NewValue] = ()
     updated: UpdatedRows | None = None
 
     @classmethod
@@ -182,7 +189,7 @@ class _Resolver:
         clauses = tuple(map(self._clause, self.change.clauses))
         keys = self._keys(join)
         on = None
-        if not (join.has_only_keys and len(keys) == len(join.keys)):
+        if not (join.has_only_keys and len(keys) == len(join.keys) + len(join.null_safe_keys)):
             on = self._condition(self.change.on, None)
         where = self.change.where
         _raise_if(None if where is None else guard_needs_spark(where, self.conditions.snapshot.schema))
@@ -192,7 +199,7 @@ class _Resolver:
     def _keys(self, join: JoinCondition) -> list[KeyPair]:
         """The keys by which partners are looked up, at most one for each column of the table."""
         keys: dict[str, KeyPair] = {}
-        for pair in join.keys:
+        for pair in (*join.keys, *join.null_safe_keys):
             _raise_if(key_needs_spark(pair, self.layout.schema, self.conditions.source.schema))
             keys.setdefault(pair.target, pair)
         if not keys:
@@ -225,7 +232,7 @@ class _Resolver:
 
     def _clause(self, clause: RowClause) -> ArrowClause:
         condition = self._condition(clause.condition, clause.kind)
-        values: Sequence[AssignedValue] = ()
+        values: Sequence[NewValue] = ()
         if clause.action is not ClauseAction.DELETE:
             values = self._from_source(clause) if clause.assignments is None else self._assigned(clause)
             self._check_rules(clause, [value.item.name for value in values])
@@ -254,21 +261,17 @@ class _Resolver:
             return AssignedValue(item, taken.name, ColumnValue((SOURCE, taken.name), taken.type))
         raise _NeedsSparkError(f"only Spark converts the column {taken.name!r} of the source")
 
-    def _assigned(self, clause: RowClause) -> list[AssignedValue]:
+    def _assigned(self, clause: RowClause) -> list[NewValue]:
         schema, alias = self.layout.schema, self.conditions.target.alias
-        values: dict[str, AssignedValue] = {}
-        for name, path in assigned_paths(clause, schema, name=f"The clause {clause.name}", alias=alias).items():
-            item = schema.field(path[0])
-            assert item is not None and clause.assignments is not None
-            if len(path) > 1:
-                raise _NeedsSparkError(f"{name!r} is a field of a struct")
-            if item.name in values:
-                raise assigned_twice(path)
-            values[item.name] = self._value(clause, clause.assignments[name], item)
-        return list(values.values())
+        paths = assigned_paths(clause, schema, name=f"The clause {clause.name}", alias=alias)
+        assigned = [
+            (path, self._value(clause, expression, path))
+            for path, expression in zip(paths.values(), (clause.assignments or {}).values(), strict=True)
+        ]
+        return new_values(assigned, schema, prefix=(TARGET,))
 
-    def _value(self, clause: RowClause, expression: object, item: StructField) -> AssignedValue:
-        value = None
+    def _value(self, clause: RowClause, expression: object, path: ColumnPath) -> AssignedValue:
+        value, item = None, assigned_field(path, self.layout.schema)
         if isinstance(expression, str) and is_default(expression):
             value = assigned_value(default_of(item) or "NULL", item, None, now_ms=self.now_ms)
         elif isinstance(expression, str):
@@ -276,7 +279,8 @@ class _Resolver:
             value = assigned_value(expression, item, scalar, now_ms=self.now_ms)
         if value is None:
             raise _NeedsSparkError(
-                f"only Spark evaluates the value {expression!s} of the column {item.name!r}, or it names a column that is not there"
+                f"only Spark evaluates the value {expression!s} of the column {'.'.join(path)!r}, or it names a column that is not "
+                "there"
             )
         return value
 

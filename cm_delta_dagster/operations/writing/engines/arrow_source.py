@@ -142,8 +142,11 @@ def join_source(
         if item.type in INTEGERS:
             values = values.cast(arrow_type(max(item.type, taken.type, key=INTEGERS.index)))
         by_name[pair.target] = without_empty(values, item.type) if item.name in empty_as_null else values
+    null_safe = [pair.target for pair in keys if pair.has_nulls]
     return JoinSource(
-        keys=KeyedRows(pa.table(by_name), list(by_name)), offered=offered_rows, stored=_values(columns, batches)
+        keys=KeyedRows(pa.table(by_name), list(by_name), null_safe),
+        offered=offered_rows,
+        stored=_values(columns, batches),
     )
 
 

@@ -227,6 +227,7 @@ def test_arrow_and_spark_merge_the_same_rows(spark: SparkSession, lake: Connecti
 _ON = (
     "target.id = source.id",
     "target.id = source.id AND source.q = target.q",
+    "target.id = source.id AND source.q <=> target.q AND target.o <=> source.o",
     "(source.y = target.y) AND target.id = source.id",
     "target.id = source.id AND target.i <= source.i",
     "target.id = source.id AND target.q = 'u' AND target.i < 4",
