@@ -7,7 +7,7 @@ Plain Spark has no table: it reads the same files, and writes all of their rows 
 
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 
@@ -52,12 +52,14 @@ class Source:
 
     Attributes:
         is_shuffled: they come from a window function, in as many tasks as Spark shuffles to.
+        is_arrow: they are an Arrow table, which needs no Spark.
     """
 
     first: int
     end: int
     step: int
     is_shuffled: bool = False
+    is_arrow: bool = False
 
 
 class Writer(Protocol):
@@ -147,22 +149,23 @@ def update(writer: Writer, _: Shared) -> None:
     writer.update(ASSIGNMENTS, f"id % {SCATTERED} = 7")
 
 
-def merge_scattered(writer: Writer, shared: Shared) -> None:
-    writer.merge(Source(first=7, end=shared.rows, step=SCATTERED))
+def scattered(rows: int) -> Source:
+    return Source(first=7, end=rows, step=SCATTERED)
 
 
-def merge_shuffled(writer: Writer, shared: Shared) -> None:
-    writer.merge(Source(first=7, end=shared.rows, step=SCATTERED, is_shuffled=True))
+def narrow(rows: int) -> Source:
+    first = rows // 2 + 1
+    return Source(first=first, end=first + rows // SCATTERED, step=1)
 
 
-def merge_range(writer: Writer, shared: Shared) -> None:
-    first = shared.rows // 2 + 1
-    writer.merge(Source(first=first, end=first + shared.rows // SCATTERED, step=1))
-
-
-def upsert(writer: Writer, shared: Shared) -> None:
+def tenth(rows: int) -> Source:
     """As many rows as a tenth of the table, ten of eleven of which it has."""
-    writer.merge(Source(first=3, end=shared.rows // 10 * INSERTED_STEP, step=INSERTED_STEP))
+    return Source(first=3, end=rows // 10 * INSERTED_STEP, step=INSERTED_STEP)
+
+
+def merge(source: Callable[[int], Source], **kind: bool) -> Callable[[Writer, Shared], None]:
+    """A merge of the source for the number of rows of the table; ``kind``: more of its attributes."""
+    return lambda writer, shared: writer.merge(replace(source(shared.rows), **kind))
 
 
 def one_row(verb: str) -> Callable[[Writer, Shared], None]:
@@ -182,19 +185,28 @@ def _by(prefix: str, design: Design) -> dict[str, Change]:
     acts = {
         "delete": delete,
         "update": update,
-        "merge": upsert,
-        "merge_scattered": merge_scattered,
-        "merge_range": merge_range,
+        "merge": merge(tenth),
+        "merge_scattered": merge(scattered),
+        "merge_range": merge(narrow),
     }
     return {f"{prefix}_{name}": Change(design=design, act=act) for name, act in acts.items()}
+
+
+def _merges_of_arrow(prefix: str, design: Design) -> dict[str, Change]:
+    sources = {"merge": tenth, "merge_scattered": scattered, "merge_range": narrow}
+    return {
+        f"{prefix}_{name}": Change(design=design, act=merge(source, is_arrow=True)) for name, source in sources.items()
+    }
 
 
 CHANGES: Mapping[str, Change] = {
     **_by("rewrite", Design()),
     **_by("vector", Design(vectors=True)),
-    "vector_merge_shuffled": Change(design=Design(vectors=True), act=merge_shuffled),
+    **_merges_of_arrow("arrow", Design()),
+    **_merges_of_arrow("arrow_vector", Design(vectors=True)),
+    "vector_merge_shuffled": Change(design=Design(vectors=True), act=merge(scattered, is_shuffled=True)),
     "feed_update": Change(design=Design(vectors=True, feed=True), act=update),
-    "feed_merge": Change(design=Design(vectors=True, feed=True), act=upsert),
+    "feed_merge": Change(design=Design(vectors=True, feed=True), act=merge(tenth)),
     "optimize_small": Change(design=Design(source=_SMALL), act=lambda writer, _: writer.optimize()),
     "z_order": Change(design=Design(), act=lambda writer, _: writer.z_order(ORDER[:2])),
     "cluster": Change(design=Design(cluster_by=ORDER), act=lambda writer, _: writer.cluster()),
@@ -205,7 +217,7 @@ CHANGES: Mapping[str, Change] = {
 TASKS = tuple(CHANGES)
 SOURCES = {name: change.design.source for name, change in CHANGES.items() if change.design.source is not None}
 """The shared table of each task that has one."""
-WITHOUT_SPARK = frozenset(name for name in TASKS if name.startswith(("rewrite", "feed", "one_row"))) | {
+WITHOUT_SPARK = frozenset(name for name in TASKS if name.startswith(("rewrite", "feed", "one_row", "arrow_merge"))) | {
     "optimize_small",
     "z_order",
 }

@@ -159,8 +159,9 @@ class OurWriter:
         self._table.update(assignments, where=where)
 
     def merge(self, source: Source) -> None:
-        frame = source_frame(self._session, source)
-        merge = self._table.merge(frame, on="target.id = source.id", source_alias="source")
+        ids = range(source.first, source.end, source.step)
+        rows = changed_tables.changed_rows(ids) if source.is_arrow else source_frame(self._session, source)
+        merge = self._table.merge(rows, on="target.id = source.id", source_alias="source")
         merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
     def optimize(self) -> None:
