@@ -62,7 +62,7 @@ def test_a_partition_replaces_its_own_rows_without_java(report: Any) -> None:
         ("misplaced", "Write only rows that satisfy it, or widen the condition. The row has day = other."),
         (
             "merge",
-            "These rows need Spark, because Spark evaluates the clauses of a merge, and no Spark session runs",
+            "These rows need Spark, because only Spark evaluates the condition \"reverse(source.id) = '1'\"",
         ),
         ("session", "Java"),
         (
@@ -81,7 +81,7 @@ def test_what_needs_spark_or_is_wrong_is_refused_with_its_reason(report: Any, ca
         ("misplaced", "The row has day = other."),
         (
             "merge",
-            "These rows need Spark, because Spark evaluates the clauses of a merge. Nothing was written. PySpark is not "
+            "or it names a column that is not there. Nothing was written. PySpark is not "
             "installed in this environment. Install it with pip install '<path of the clone>[spark]'",
         ),
         ("session", "This requires Spark. PySpark is not installed in this environment. Install it with"),

@@ -66,9 +66,10 @@ def merged() -> pa.Table:
     return pa.table({"id": [2, 3]})
 
 
-@dg.asset(
-    metadata={"mode": "merge", "on": ["id"], "merge_clauses": [{"when": "matched", "then": "delete"}]}, name="arrow"
-)
+_CLAUSE = {"when": "matched", "then": "delete", "condition": "reverse(source.id) = '1'"}
+
+
+@dg.asset(metadata={"mode": "merge", "on": ["id"], "merge_clauses": [_CLAUSE]}, name="arrow")
 def merged_by_clauses() -> pa.Table:
     return pa.table({"id": [3]})
 

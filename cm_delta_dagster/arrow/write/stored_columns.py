@@ -60,12 +60,17 @@ def files_need_spark(layout: TableLayout) -> str | None:
     """Why only Spark can write the files of the table, for a message; None if Arrow writes them as Spark does."""
     if active_versions(layout.properties.configuration):
         return "the table is compatible with Iceberg"
-    kinds = list(walk_types(layout.schema))
+    kind = type_for_spark(layout.schema)
+    return None if kind is None else f"the table has a column of {kind}"
+
+
+def type_for_spark(schema: StructType) -> str | None:
+    """A type in the schema whose values only Spark writes, with its article, for a message; None if there is none."""
+    kinds = list(walk_types(schema))
     if VARIANT in kinds:
-        return "the table has a column of type variant"
-    if any(isinstance(kind, PrimitiveType) and kind.name.startswith("interval") for kind in kinds):
-        return "the table has a column of an interval type"
-    return None
+        return "the type variant"
+    has_interval = any(isinstance(kind, PrimitiveType) and kind.name.startswith("interval") for kind in kinds)
+    return "an interval type" if has_interval else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from cm_delta_dagster.arrow.write.arrow_rows import UNCONVERTED, ArrowData, ArrowRows
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
-from cm_delta_dagster.arrow.write.stored_columns import needs_spark
+from cm_delta_dagster.arrow.write.stored_columns import needs_spark, type_for_spark
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.operations.writing.engine_choice import EngineChoice, SessionSource, no_session
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -97,6 +97,9 @@ class WriteRows:
             return cls(check_frame(value), session, engine)
         if is_frame(value):
             frame, what = check_frame(value), what or "The DataFrame"
+            kind = type_for_spark(schema_of(frame))
+            if kind is not None:
+                EngineChoice(session, engine).needed_session(f"they have a column of {kind}", "These rows need")
             with spark_errors("collecting the rows of a DataFrame"):
                 return cls(ArrowRows.of(frame.toArrow(), what), lambda: frame.sparkSession, engine)
         return cls(ArrowRows.of(value, what), session, engine)
