@@ -66,9 +66,7 @@ class DeltaTable(AbsentMethods, TableWrites):
             self.table, where=where, target_size=target_size, min_size=min_size, z_order_by=z_order_by, full=full
         )
         return plan.bound(
-            lambda bound: apply_optimize(
-                self.table, bound, spark=lambda: self._connection.spark, context=commit_properties
-            )
+            lambda bound: apply_optimize(self.table, bound, spark=self._connection.available, context=commit_properties)
         )
 
     def optimize(
@@ -100,7 +98,7 @@ class DeltaTable(AbsentMethods, TableWrites):
         """
         return optimize(
             self.table,
-            spark=lambda: self._connection.spark,
+            spark=self._connection.available,
             where=where,
             target_size=target_size,
             min_size=min_size,

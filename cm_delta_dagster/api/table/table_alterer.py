@@ -178,8 +178,8 @@ class TableAlterer(AbsentMethods, ConstraintMethods):
         return cluster_by(self._table, columns=listed, context=commit_properties)
 
     def _alter(self, alteration: Alteration, commit_properties: CommitProperties) -> AlterResult:
-        connection = self._connection
-        return alter_with_rewrite(self._table, alteration, spark=lambda: connection.spark, context=commit_properties)
+        spark = self._connection.available
+        return alter_with_rewrite(self._table, alteration, spark=spark, context=commit_properties)
 
 
 def _type(data_type: AnyType) -> DataType | str:

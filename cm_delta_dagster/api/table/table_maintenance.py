@@ -76,9 +76,7 @@ class DeltaTableMaintenance(AbsentMethods):
             commit_properties: of the commit of ``apply``.
         """
         return plan_reorg(self._table, where=where).bound(
-            lambda plan: apply_optimize(
-                self._table, plan, spark=lambda: self._connection.spark, context=commit_properties
-            )
+            lambda plan: apply_optimize(self._table, plan, spark=self._connection.available, context=commit_properties)
         )
 
     def reorg(
@@ -94,7 +92,7 @@ class DeltaTableMaintenance(AbsentMethods):
             MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
             MaintenanceInProgressError: another maintenance run holds the lease of the table.
         """
-        return reorg(self._table, spark=lambda: self._connection.spark, where=where, context=commit_properties)
+        return reorg(self._table, spark=self._connection.available, where=where, context=commit_properties)
 
     def plan_clean_log(self) -> CleanLogPlan:
         """List the log files that :meth:`clean_log` would delete; deletes nothing."""

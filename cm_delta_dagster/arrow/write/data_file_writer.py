@@ -7,7 +7,7 @@ it is large enough, or when all of them need more memory than they may have. Thr
 import os
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows, caller_batches
+from cm_delta_dagster.arrow.write.dictionary_columns import SAMPLED_ROWS, columns_with_dictionary
 from cm_delta_dagster.arrow.write.generated_values import GeneratedValues
 from cm_delta_dagster.arrow.write.missing_values import MissingValues
 from cm_delta_dagster.arrow.write.row_rules import BatchColumns, BatchRule, row_rules
@@ -53,26 +54,28 @@ _MEMORY_BYTES = 512 * 2**20
 """Bytes of all files that are being made, rows and encoded bytes."""
 _MAX_OPEN_FILES = 1_000
 _MOST_THREADS = 8
-_SAMPLED_ROWS = 10_000
-"""The first rows of a file with at least so many decide which columns get a dictionary. Smaller files have one for each."""
 _MOST_CODES = 2**20
 """Numbers of partitions, of which those of the rows of a batch are few."""
-_MOST_DISTINCT = 0.8
-"""The part of distinct values among them above which a dictionary would only take time and space."""
 _CODECS: Mapping[str, str] = {"uncompressed": "none", "lz4_raw": "lz4"}
 """Codecs by the names that pyarrow has for them."""
-
-_COUNTED = (pat.is_integer, pat.is_floating, pat.is_string, pat.is_binary, pat.is_temporal)
-"""Types whose distinct values Arrow counts."""
 
 PartitionTexts = tuple[str | None, ...]
 
 
 def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spec: WriteSpec) -> WrittenFiles:
-    """Write all rows to new files. Empty rows give no file.
+    """Write all rows to new files, as :func:`write_arrow_parts`."""
+    return write_arrow_parts((rows,), schema=rows.source.schema, store=store, layout=layout, spec=spec)
+
+
+def write_arrow_parts(
+    parts: Iterable[ArrowRows], *, schema: pa.Schema, store: Store, layout: TableLayout, spec: WriteSpec
+) -> WrittenFiles:
+    """Write the rows of each part to new files, which have no rows of other parts. Empty rows give no file.
 
     Args:
-        rows: their columns fit the schema; see :func:`~cm_delta_dagster.arrow.write.stored_columns.needs_spark`.
+        parts: their columns fit the schema of the table; see :func:`~cm_delta_dagster.arrow.write.stored_columns.needs_spark`.
+            Each part is read before the next one is taken.
+        schema: of the rows.
         layout: of the table after schema evolution.
         spec: Arrow can evaluate its condition; see :func:`~cm_delta_dagster.arrow.write.row_rules.guard_needs_spark`.
 
@@ -84,7 +87,7 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         StorageError: the storage failed.
     """
     check_storable(layout)
-    columns = stored_columns(rows.source.schema, layout, spec)
+    columns = stored_columns(schema, layout, spec)
     name = f"{TRANSACTION_COLUMN}={uuid.uuid4().hex}"
     directory = f"{layout.location.rstrip('/')}/{spec.root}{name}"
     files = _Files(
@@ -94,15 +97,15 @@ def write_arrow_files(rows: ArrowRows, *, store: Store, layout: TableLayout, spe
         layout=layout,
         spec=spec,
         columns=columns,
-        missing=MissingValues.of(layout.schema, rows.source.schema.names, now_ms=spec.now_ms),
-        generated=GeneratedValues.of(
-            layout, rows.source.schema.names, {part.item.name: part.as_read for part in columns}
-        ),
+        missing=MissingValues.of(layout.schema, schema.names, now_ms=spec.now_ms),
+        generated=GeneratedValues.of(layout, schema.names, {column.item.name: column.as_read for column in columns}),
     )
     try:
         with files.threads:
-            for batch in _batches(rows.reader(), of_caller=not spec.is_filled):
-                files.add(batch)
+            for rows in parts:
+                files.end_part()
+                for batch in _batches(rows.reader(), of_caller=not spec.is_filled):
+                    files.add(batch)
             return files.finish()
     except BaseException:  # No thread writes any more.
         discard_below(store, directory)
@@ -207,14 +210,18 @@ class _Files:
         for partition, rows in self._split(stored, parts):
             self._add_rows(partition, rows)
 
+    def end_part(self) -> None:
+        """Write the files that are being made; the next rows are in other files."""
+        for file in list(self._open.values()):
+            self._close(file)
+
     def finish(self) -> WrittenFiles:
         """Write the files that are still being made."""
         if self._num_files == 0 and len(self._open) == 1:
             (file,) = self._open.values()
             self._adds.append(self._write(file, 0, self._checked_values(file)))  # A thread would only take time.
         else:
-            for file in list(self._open.values()):
-                self._close(file)
+            self.end_part()
         while self._being_written:
             self._wait_for_oldest()
         return WrittenFiles(
@@ -327,11 +334,11 @@ class _Files:
         )
 
     def _columns_with_dictionary(self, table: pa.Table) -> bool | list[str]:
-        """As :func:`_with_dictionary` for the first file that has enough rows, and the same for all after it."""
-        if table.num_rows < _SAMPLED_ROWS:
+        """As :func:`columns_with_dictionary` for the first file that has enough rows, and the same for all after it."""
+        if table.num_rows < SAMPLED_ROWS:
             return True
         if self._dictionaries is None:  # Two threads may decide at the same time.
-            self._dictionaries = _with_dictionary(table)
+            self._dictionaries = columns_with_dictionary(table)
         return self._dictionaries
 
     def _close(self, file: _BufferedFile) -> None:
@@ -392,30 +399,10 @@ def _codes(parts: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _with_dictionary(table: pa.Table) -> bool | list[str]:
-    """The columns that get a dictionary, as pyarrow takes them: all but those whose first values are almost all distinct."""
-    sample = table.slice(0, _SAMPLED_ROWS)
-    distinct = {
-        name
-        for name, column in zip(sample.column_names, sample.columns, strict=True)
-        if _is_counted(column.type) and pc.count_distinct(column).as_py() > _MOST_DISTINCT * _SAMPLED_ROWS
-    }
-    if not distinct:
-        return True
-    sink = pa.BufferOutputStream()
-    pq.write_metadata(table.schema, sink)
-    leaves = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
-    return [path for leaf in leaves if (path := leaf.path) not in distinct]
-
-
 def _num_threads() -> int:
     """As many as the process may use."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(available, _MOST_THREADS)
-
-
-def _is_counted(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in _COUNTED)
 
 
 def _text(item: StructField, scalar: pa.Scalar) -> str | None:

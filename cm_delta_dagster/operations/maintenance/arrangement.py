@@ -21,11 +21,10 @@ from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.clustering import PROVIDER, is_clustered, stored_clustering_columns
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
+from cm_delta_dagster.protocol.statistics.curve_ranges import LayoutColumn
+from cm_delta_dagster.protocol.statistics.curves import MAX_Z_ORDER_COLUMNS, Curve, curve_for
 from cm_delta_dagster.protocol.statistics.layout_columns import check_layout_columns
-from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.remedies import SetClusteringColumns
-from cm_delta_dagster.spark.library import DataFrame
-from cm_delta_dagster.spark.write.clustering import MAX_Z_ORDER_COLUMNS, LayoutColumn, along_curve, curve_for
 
 RUN_TAG = "ZCUBE_ID"
 """Tag of a clustered file with the id of the run. delta-spark uses the same names."""
@@ -54,6 +53,11 @@ class Arrangement:
     def names(self) -> list[str]:
         """The columns by their logical names, for the history of the table."""
         return [".".join(column.path) for column in self.columns]
+
+    @property
+    def curve(self) -> Curve:
+        """The curve along which rows are ordered."""
+        return curve_for(len(self.columns), hilbert=self.clusters)
 
     @property
     def columns_tag(self) -> str:
@@ -141,20 +145,9 @@ def by_partition(files: pa.Table, *, partition_columns: Sequence[str]) -> tuple[
     return pack(files, partition_columns=partition_columns, target_size=_NO_LIMIT, min_size=0, all_files=True)
 
 
-def arranged(rows: DataFrame, files: pa.Table, arrangement: Arrangement, *, target_size: int) -> DataFrame:
-    """``rows`` in one task for each new file. Reads a sample of the rows.
-
-    Args:
-        rows: of ``files``.
-    """
-    columns = arrangement.columns
-    return along_curve(
-        rows,
-        columns,
-        curve_for(len(columns), hilbert=arrangement.clusters),
-        num_files=max(1, -(-size_of(files) // target_size)),
-        num_rows=logical_row_count(files),
-    )
+def num_parts(files: pa.Table, *, target_size: int) -> int:
+    """The number of files into which the rows of ``files`` are distributed."""
+    return max(1, -(-size_of(files) // target_size))
 
 
 def as_clustered(adds: Sequence[AddFile], arrangement: Arrangement) -> tuple[AddFile, ...]:

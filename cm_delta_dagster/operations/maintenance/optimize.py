@@ -134,8 +134,8 @@ def optimize(
     along a Z-order.
 
     Args:
-        spark: the session that orders rows, or rewrites more than 1 GiB of files, or a function that returns it. Arrow joins files
-            without one, and otherwise unless the choice is Spark.
+        spark: the session that rewrites more than 1 GiB of files, and those that Arrow cannot write, or a function that returns
+            it. Arrow rewrites all others, unless the choice is Spark, and, without a session, any number of bytes.
 
     Raises:
         MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION; nothing was done.

@@ -10,17 +10,19 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.maintenance.arrangement import arranged
+from cm_delta_dagster.operations.maintenance.arrangement import num_parts
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
 from cm_delta_dagster.operations.writing.table_files import hidden_columns, kept_row_ids, named_row_ids, scan_files
 from cm_delta_dagster.protocol.actions.file_columns import partition_column, size_of
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.library import DataFrame, SparkSession, pyspark
 from cm_delta_dagster.spark.read.layout import absolute_locations
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.session.session import temporary_settings
 from cm_delta_dagster.spark.write.bins import together_by_bin
+from cm_delta_dagster.spark.write.clustering import along_curve
 from cm_delta_dagster.spark.write.write import write_files
 
 _log = logging.getLogger(__name__)
@@ -72,7 +74,16 @@ def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tup
     if plan.arrangement is not None:
         for files in plan.bins:
             rows = _scan(table, plan.snapshot, files, spark)
-            yield (files,), arranged(rows, files, plan.arrangement, target_size=plan.target_size)
+            yield (
+                (files,),
+                along_curve(
+                    rows,
+                    plan.arrangement.columns,
+                    plan.arrangement.curve,
+                    num_files=num_parts(files, target_size=plan.target_size),
+                    num_rows=logical_row_count(files),
+                ),
+            )
         return
     small = [files for files in plan.bins if size_of(files) < _LARGE_BIN]
     large = [files for files in plan.bins if size_of(files) >= _LARGE_BIN]

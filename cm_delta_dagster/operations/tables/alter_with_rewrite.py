@@ -5,7 +5,6 @@ of the old kind afterwards. An alteration that drops a table feature is a second
 can be used, and the same call completes the change.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,6 +24,7 @@ from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table, f
 from cm_delta_dagster.operations.tables.alterations import Alteration, DropFeature, SetProperties, UnsetProperties
 from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.operations.writing.engine_choice import SessionSource
 from cm_delta_dagster.protocol.features import type_widening
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
@@ -39,7 +39,6 @@ from cm_delta_dagster.protocol.features.feature_removal import (
 from cm_delta_dagster.protocol.features.table_features import canonical_name, check_writable, supports
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.schema.types import check_column_names, walk_fields
-from cm_delta_dagster.spark.library import SparkSession
 
 
 @names_table
@@ -47,7 +46,7 @@ def alter_with_rewrite(
     table: Table,
     alteration: Alteration,
     *,
-    spark: Callable[[], SparkSession],
+    spark: SessionSource,
     context: CommitProperties = NO_PROPERTIES,
 ) -> AlterResult:
     """As :func:`~cm_delta_dagster.operations.tables.alter.alter_table`; rewrites data files if the change requires it.
@@ -57,9 +56,10 @@ def alter_with_rewrite(
     files. Clustering columns are removed with the feature ``clustering``, metadata domains with ``domainMetadata``.
 
     Args:
-        spark: returns the session that rewrites files; called only if there are some.
+        spark: the session that rewrites more than 1 GiB of files, and those that Arrow cannot write.
 
     Raises:
+        InvalidArgumentError: only Spark can rewrite the files, and no session runs or was configured; nothing was written.
         MaintenanceInProgressError: files must be rewritten, and a maintenance run holds the lease of the table.
         SchemaMismatchError: a column has a name that files without column mapping cannot have.
         CmDeltaError: as :func:`alter_table`.
@@ -84,7 +84,7 @@ def _ends_mapping(alteration: SetProperties | UnsetProperties, snapshot: Snapsho
 
 
 def _without_mapping(
-    table: Table, alteration: Alteration, spark: Callable[[], SparkSession], context: CommitProperties
+    table: Table, alteration: Alteration, spark: SessionSource, context: CommitProperties
 ) -> AlterResult:
     snapshot = table.snapshot()
     before = _definition(snapshot)
@@ -109,7 +109,7 @@ def _prepared(
     table: Table,
     snapshot: Snapshot,
     alteration: DropFeature,
-    spark: Callable[[], SparkSession],
+    spark: SessionSource,
     context: CommitProperties,
 ) -> tuple[int, ...]:
     """Remove what the feature left in the table; the versions of the commits.
@@ -165,7 +165,7 @@ def _rewrite(
     snapshot: Snapshot,
     after: TableDefinition,
     files: pa.Table,
-    spark: Callable[[], SparkSession],
+    spark: SessionSource,
     context: CommitProperties,
 ) -> int:
     """Rewrite ``files`` and change the definition in one commit; its version. Raises as :func:`apply_plan`."""
@@ -179,7 +179,7 @@ def _rewrite(
         definition=after,
     )
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
-        return apply_plan(table, plan, spark=spark(), lease=lease, context=context).version
+        return apply_plan(table, plan, spark=spark, lease=lease, context=context).version
 
 
 def _definition(snapshot: Snapshot) -> TableDefinition:

@@ -33,7 +33,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
     MATERIALIZED_ROW_ID,
 )
 from cm_delta_dagster.protocol.schema.types import LONG
-from cm_delta_dagster.spark.write.clustering import LayoutColumn
+from cm_delta_dagster.protocol.statistics.curve_ranges import LayoutColumn
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.builders import TableBuilder

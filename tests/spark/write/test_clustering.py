@@ -9,7 +9,9 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
-from cm_delta_dagster.spark.write.clustering import LayoutColumn, _roundest, along_curve, curve_for
+from cm_delta_dagster.protocol.statistics.curve_ranges import LayoutColumn
+from cm_delta_dagster.protocol.statistics.curves import curve_for
+from cm_delta_dagster.spark.write.clustering import along_curve
 
 COLUMNS: dict[str, tuple[str, DataType]] = {
     "a": ("int", PrimitiveType("integer")),
@@ -70,10 +72,3 @@ def test_equal_values_fill_several_files(spark: SparkSession) -> None:
     spread = along_curve(frame, columns, curve_for(1, hilbert=True), num_files=4, num_rows=400)
     counts = spread.groupBy(F.spark_partition_id()).count().collect()
     assert len(counts) == 4
-
-
-@pytest.mark.parametrize(("low", "high"), [(3, 9), (5, 7), (6, 7), (7, 8), (0, 5), (12, 20), (9, 9)])
-def test_the_roundest_number_has_the_most_trailing_zeros(low: int, high: int) -> None:
-    found = _roundest(low, high)
-    assert found == high or low < found < high
-    assert all(found & -found >= other & -other for other in range(low + 1, high + 1))

@@ -1,25 +1,29 @@
-"""Space-filling curves: the place of a row on a curve through the ranges of several columns.
+"""Space-filling curves (protocol heading "Clustered Table"): the place of a row on a curve through the ranges of several columns.
 
 A row has one range number for each column. Rows that are near each other on the curve are near each other in every column, so that
 a file with a part of the curve has narrow bounds. The Hilbert curve visits only neighbouring cells one after another; the Z-order
 interleaves the bits of the range numbers.
 """
 
-import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
-from cm_delta_dagster.spark.library import Column, F
-
 Integers = npt.NDArray[np.int64]
 
-_STATE_BITS = 8
-_STATE_MASK = (1 << _STATE_BITS) - 1
+STATE_BITS = 8
+"""Bits of a step that say the orientation within its cell."""
+STATE_MASK = (1 << STATE_BITS) - 1
+
+_BITS = 10
+_BITS_OF_ONE_COLUMN = 13
+_CURVE_BITS = 52
+
+MAX_Z_ORDER_COLUMNS = _CURVE_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +50,17 @@ class Curve:
             )
             if self.steps:
                 step = steps[(state << self.dimensions) + cell]
-                cell, state = step >> _STATE_BITS, step & _STATE_MASK
+                cell, state = step >> STATE_BITS, step & STATE_MASK
             place = (place << self.dimensions) | cell
         return place
 
-    def place_column(self, ranges: Sequence[Column]) -> Column:
-        """The same as a Spark expression of type ``bigint``; ``ranges`` are columns, since each is used several times."""
-        cells = F.array(*[self._cell(ranges, bit) for bit in reversed(range(self.bits))])
-        zero = F.lit(0).cast("bigint")
-        if not self.steps:
-            return F.aggregate(cells, zero, lambda place, cell: F.shiftleft(place, self.dimensions) + cell)
-        steps = literal_array(self.steps, "bigint")
 
-        def follow(walked: Column, cell: Column) -> Column:
-            # The low bits of `walked` are the orientation, the others the place.
-            orientation = walked.bitwiseAND(F.lit(_STATE_MASK).cast("bigint"))
-            number = F.shiftleft(orientation, self.dimensions) + cell + F.lit(1)
-            place = F.shiftleft(F.shiftright(walked, _STATE_BITS), _STATE_BITS + self.dimensions)
-            return place + F.element_at(steps, number.cast("int"))
-
-        return F.shiftright(F.aggregate(cells, zero, follow), _STATE_BITS)
-
-    def _cell(self, ranges: Sequence[Column], bit: int) -> Column:
-        lowest_bit = F.lit(1).cast("bigint")
-        bits = [
-            F.shiftleft(F.shiftright(numbers.cast("bigint"), bit).bitwiseAND(lowest_bit), self.dimensions - 1 - number)
-            for number, numbers in enumerate(ranges)
-        ]
-        return reduce(lambda total, term: total + term, bits)
-
-
-def literal_array(values: Sequence[object], kind: str) -> Column:
-    """An array of constants as one literal. ``kind`` is a simple Spark type."""
-    return F.from_json(F.lit(json.dumps(list(values))), f"array<{kind}>")
+def curve_for(num_columns: int, *, hilbert: bool) -> Curve:
+    """The curve through the ranges of that many columns."""
+    if num_columns == 1:
+        return hilbert_curve(1, _BITS_OF_ONE_COLUMN)
+    bits = min(_BITS, _CURVE_BITS // num_columns)
+    return hilbert_curve(num_columns, bits) if hilbert else z_order(num_columns, bits)
 
 
 @cache
@@ -108,7 +90,7 @@ def _hilbert_steps(n: int) -> tuple[int, ...]:
             if inner not in numbers:
                 numbers[inner] = len(numbers)
                 waiting.append(inner)
-            steps.append((place << _STATE_BITS) | numbers[inner])
+            steps.append((place << STATE_BITS) | numbers[inner])
     return tuple(steps)
 
 

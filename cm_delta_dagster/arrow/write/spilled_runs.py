@@ -1,0 +1,56 @@
+"""A temporary local file of rows that do not fit into memory. It has no name, so that it goes when the process ends."""
+
+import tempfile
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO, Self
+
+import pyarrow as pa
+
+from cm_delta_dagster.protocol.statistics.curves import Integers
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+@dataclass(slots=True, eq=False)
+class SpilledRuns:
+    """Rows in buckets, in a file of the directory for temporary files (``TMPDIR``).
+
+    Attributes:
+        schema: of the rows.
+    """
+
+    schema: pa.Schema
+    _file: IO[bytes] = field(init=False, default_factory=tempfile.TemporaryFile)
+    _offsets: dict[int, list[int]] = field(init=False, default_factory=dict)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, bucket: int, rows: pa.RecordBatch, places: Integers) -> None:
+        """Write rows of a bucket, and their places on the curve. All rows are written before the first are read."""
+        self._offsets.setdefault(bucket, []).append(self._file.tell())
+        stored = pa.RecordBatch.from_arrays([*rows.columns, pa.array(places)], schema=self._stored_schema)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, stored.schema, options=_OPTIONS) as writer:
+            writer.write_batch(stored)
+        self._file.write(sink.getvalue())
+
+    def bucket(self, bucket: int) -> tuple[pa.Table, Integers]:
+        """All rows of a bucket, and their places."""
+        tables = [self._stored_schema.empty_table()]
+        for offset in self._offsets.pop(bucket, []):
+            self._file.seek(offset)
+            tables.append(pa.ipc.open_stream(self._file).read_all())
+        stored = pa.concat_tables(tables).combine_chunks()
+        last = stored.num_columns - 1
+        return stored.remove_column(last), stored.column(last).to_numpy()
+
+    @property
+    def _stored_schema(self) -> pa.Schema:
+        return self.schema.append(pa.field("", pa.int64()))
