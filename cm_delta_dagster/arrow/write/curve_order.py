@@ -140,8 +140,7 @@ class CurveOrder:
         return places_of(list(map(KeyValues.of, keys)), bounds, self.curve, _ties(numbers, num_rows))
 
     def _key_arrays(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array]:
-        """For each column a value of each row in the same order as those of the column: a text or a number; NULL for NULL."""
-        return [_sort_key(rows, column) for column in self.columns]
+        return [sort_key(rows, column) for column in self.columns]
 
 
 def _ties(numbers: npt.NDArray[np.int64], num_rows: int) -> Integers:
@@ -150,7 +149,8 @@ def _ties(numbers: npt.NDArray[np.int64], num_rows: int) -> Integers:
     return ties
 
 
-def _sort_key(rows: pa.Table | pa.RecordBatch, column: LayoutColumn) -> pa.Array:
+def sort_key(rows: pa.Table | pa.RecordBatch, column: LayoutColumn) -> pa.Array:
+    """For each row a value in the same order as those of the column: a text or a number; NULL for NULL."""
     first, *inner = column.path
     values = rows.column(rows.schema.get_field_index(first))
     for name in inner:

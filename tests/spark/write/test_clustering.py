@@ -8,10 +8,12 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.arrow.write.curve_order import sort_key
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
-from cm_delta_dagster.protocol.statistics.curve_ranges import LayoutColumn
+from cm_delta_dagster.protocol.statistics.curve_ranges import KeyValues, LayoutColumn, RangeBounds
 from cm_delta_dagster.protocol.statistics.curves import curve_for
-from cm_delta_dagster.spark.write.clustering import along_curve
+from cm_delta_dagster.spark.write.clustering import _kind, _range, _sort_key, along_curve
+from tests.arrow.curve_values import VALUES, rows_of
 
 COLUMNS: dict[str, tuple[str, DataType]] = {
     "a": ("int", PrimitiveType("integer")),
@@ -63,6 +65,27 @@ def test_columns_of_all_types_together_keep_every_row(spark: SparkSession) -> No
     tasks = _tasks(spark, list(COLUMNS), 5)
     assert sum(map(len, tasks)) == 61
     assert all(6 <= len(rows) <= 18 for rows in tasks)
+
+
+@pytest.mark.requirements("OPT-5", "CLUST-5")
+def test_spark_and_arrow_have_the_same_ranges(spark: SparkSession) -> None:
+    """For every type, from the same sample."""
+    rows = rows_of(300)
+    columns = [LayoutColumn(path=(name,), type=data_type) for name, (data_type, _) in VALUES.items()]
+    keys = [KeyValues.of(sort_key(rows, column)) for column in columns]
+    bounds = [RangeBounds.of(values, 16) for values in keys]
+    expected = [ends.ranges(values).tolist() for ends, values in zip(bounds, keys, strict=True)]
+    frame = spark.createDataFrame(rows)
+    ranges = [
+        _range(_sort_key(column), ends, _kind(column)).alias(column.path[0])
+        for column, ends in zip(columns, bounds, strict=True)
+    ]
+    ordered = frame.select("n", *ranges).toArrow()
+    by_number = {row["n"]: row for row in ordered.to_pylist()}
+    numbers = rows["n"].to_pylist()
+    for column, of_column in zip(columns, expected, strict=True):
+        assert [by_number[number][column.path[0]] for number in numbers] == of_column, column.path
+        assert len(set(of_column)) > 2, column.path
 
 
 @pytest.mark.slow
