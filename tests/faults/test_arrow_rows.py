@@ -65,6 +65,14 @@ def _replace_keys(table: Table) -> None:
     overwrite(table, frame=NEW, keys=["p"])
 
 
+def _order(table: Table) -> None:
+    optimize(table, z_order_by="v")
+
+
+def _drop_feature(table: Table) -> None:
+    alter_with_rewrite(table, DropFeature("deletionVectors"), spark=no_session)
+
+
 REPLACED = {(1, "a"), *zip(NEW["p"].to_pylist(), NEW["v"].to_pylist(), strict=True)}
 WRITES: dict[str, tuple[Callable[[Table], None], set[tuple[int, str]]]] = {
     "append": (_append, REPLACED | {(2, "b"), (3, "c"), (4, "d")}),

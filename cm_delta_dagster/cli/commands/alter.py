@@ -1,5 +1,7 @@
 """The commands ``cm-delta alter``, which change the columns, the properties and the features of a table."""
 
+import importlib
+
 import click
 
 from cm_delta_dagster.cli.client import open_client
@@ -22,6 +24,9 @@ from cm_delta_dagster.operations.tables.alterations import (
     position_of,
 )
 
+_ENGINES = "cm_delta_dagster.api.command_engines"
+_REWRITING = (DropFeature, SetProperties, UnsetProperties)
+"""Alterations that may rewrite data files."""
 _output = output("an object: name, table_id, version, versions")
 _first = click.option("--first", is_flag=True, help="Before the other columns of its level.")
 _after = click.option("--after", default=None, metavar="COLUMN", help="After this column of its level.")
@@ -147,13 +152,17 @@ def enable_feature(name: str, feature: str) -> None:
 @click.argument("feature")
 @_output
 def drop_feature(name: str, feature: str) -> None:
-    """Drop a table feature that the table NAME does not use any more."""
+    """Drop a table feature of the table NAME. Files that need it are rewritten before."""
     _alter(name, DropFeature(feature))
 
 
 def _alter(name: str, alteration: Alteration) -> None:
     with open_client() as client:
-        result = alter_table(client.table(name), alteration)
+        if isinstance(alteration, _REWRITING):
+            # Imported here: other commands start faster without it.
+            result = importlib.import_module(_ENGINES).altered(client, name, alteration)
+        else:
+            result = alter_table(client.table(name), alteration)
     commits = counted(len(result.versions), "commit")
     done = f"{name} is changed by {commits}, the last is version {result.version}."
     value = {"name": name, "table_id": result.table_id, "version": result.version, "versions": result.versions}

@@ -156,10 +156,11 @@ def _show_restoration(plan: RestorePlan) -> None:
 def optimize(name: str, columns: tuple[str, ...], where: str | None, full: bool, apply_it: bool) -> None:
     """Rewrite small files of the table NAME into fewer large files, or order its rows; rows do not change.
 
-    Spark rewrites the files. `cm-delta maintenance set-policy NAME DATA_REORGANIZATION` permits it.
+    Spark starts only if the table has columns that Arrow does not write. `cm-delta maintenance set-policy NAME
+    DATA_REORGANIZATION` permits it.
     """
     with open_client() as client:
-        # Imported here: the command line starts without pyspark.
+        # Imported here: other commands start faster without it.
         engines = importlib.import_module(_ENGINES)
         if not apply_it:
             plan = engines.planned(client, name, where=where, z_order_by=columns, full=full)

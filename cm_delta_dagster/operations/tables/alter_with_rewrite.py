@@ -24,7 +24,7 @@ from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table, f
 from cm_delta_dagster.operations.tables.alterations import Alteration, DropFeature, SetProperties, UnsetProperties
 from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.operations.writing.column_names import unique_name
-from cm_delta_dagster.operations.writing.engine_choice import SessionSource
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice, SessionSource
 from cm_delta_dagster.protocol.features import type_widening
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
@@ -46,7 +46,7 @@ def alter_with_rewrite(
     table: Table,
     alteration: Alteration,
     *,
-    spark: SessionSource,
+    spark: SessionSource | EngineChoice,
     context: CommitProperties = NO_PROPERTIES,
 ) -> AlterResult:
     """As :func:`~cm_delta_dagster.operations.tables.alter.alter_table`; rewrites data files if the change requires it.
@@ -84,7 +84,7 @@ def _ends_mapping(alteration: SetProperties | UnsetProperties, snapshot: Snapsho
 
 
 def _without_mapping(
-    table: Table, alteration: Alteration, spark: SessionSource, context: CommitProperties
+    table: Table, alteration: Alteration, spark: SessionSource | EngineChoice, context: CommitProperties
 ) -> AlterResult:
     snapshot = table.snapshot()
     before = _definition(snapshot)
@@ -109,7 +109,7 @@ def _prepared(
     table: Table,
     snapshot: Snapshot,
     alteration: DropFeature,
-    spark: SessionSource,
+    spark: SessionSource | EngineChoice,
     context: CommitProperties,
 ) -> tuple[int, ...]:
     """Remove what the feature left in the table; the versions of the commits.
@@ -165,7 +165,7 @@ def _rewrite(
     snapshot: Snapshot,
     after: TableDefinition,
     files: pa.Table,
-    spark: SessionSource,
+    spark: SessionSource | EngineChoice,
     context: CommitProperties,
 ) -> int:
     """Rewrite ``files`` and change the definition in one commit; its version. Raises as :func:`apply_plan`."""

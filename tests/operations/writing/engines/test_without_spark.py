@@ -10,7 +10,6 @@ import pytest
 from cm_delta_dagster import Connection, DeltaTable, connect
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.errors import (
-    CmDeltaError,
     CommitConflictError,
     InvalidArgumentError,
     InvalidDataError,
@@ -358,6 +357,3 @@ def test_small_files_are_joined(lake: Connection) -> None:
     assert _rows(table) == before
     info = table.history()[0].commit_info
     assert info is not None and info.operation == "OPTIMIZE"
-    with pytest.raises(CmDeltaError):
-        table.optimize(z_order_by="id")
-    assert _rows(table) == before
