@@ -96,6 +96,10 @@ def clauses(source: DataFrame) -> RowChange:
     return RowChange(clauses=(delete_matched, insert, others), source=source, on=on)
 
 
+def by_spark(spark: SparkSession) -> EngineChoice:
+    return EngineChoice.of(spark, WriteEngine.SPARK)
+
+
 VERBS: Mapping[str, Verb] = {
     "append": Verb(
         act=on_table(lambda table, spark: append(table, frame=frame(spark, (7, "g")))), rows=(*START, (7, "g"))
@@ -133,14 +137,12 @@ VERBS: Mapping[str, Verb] = {
         act=on_table(lambda table, spark: merge_rows(table, change=clauses(frame(spark, (2, "B"), (7, "g"))))),
         rows=((1, "a"), (3, "c"), (4, "D"), (7, "g")),
     ),
-    "optimize": Verb(
-        act=on_table(lambda table, spark: optimize(table, spark=EngineChoice.of(spark, WriteEngine.SPARK))), rows=START
-    ),
+    "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=by_spark(spark))), rows=START),
     "optimize by z-order": Verb(
-        act=on_table(lambda table, spark: optimize(table, spark=spark, z_order_by=["id", "text"])), rows=START
+        act=on_table(lambda table, spark: optimize(table, spark=by_spark(spark), z_order_by=["id", "text"])), rows=START
     ),
     "optimize by clustering": Verb(
-        act=lambda client, spark: optimize(client.table(CLUSTERED), spark=spark), rows=START, table=CLUSTERED
+        act=lambda client, spark: optimize(client.table(CLUSTERED), spark=by_spark(spark)), rows=START, table=CLUSTERED
     ),
     "restore": Verb(act=on_table(lambda table, spark: restore(table, version=1)), rows=START[:2]),
     "clone": Verb(act=clone_of(CloneMode.SHALLOW), rows=START, table=MADE),

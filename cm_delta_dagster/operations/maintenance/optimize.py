@@ -16,6 +16,7 @@ from cm_delta_dagster.arrow.scan import count_rows
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     NOT_COMMITTED,
@@ -161,8 +162,20 @@ def apply_plan(
     context: CommitProperties,
 ) -> OptimizeResult:
     """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
+    return apply_and_load(table, plan, spark=spark, lease=lease, context=context)[0]
+
+
+def apply_and_load(
+    table: Table,
+    plan: OptimizePlan,
+    *,
+    spark: SparkSession | SessionSource | EngineChoice,
+    lease: MaintenanceLease,
+    context: CommitProperties,
+) -> tuple[OptimizeResult, Snapshot]:
+    """As :func:`apply_plan`; returns the table after the commit too, which needs no request."""
     if not plan.bins and plan.definition is None:
-        return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
+        return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version), plan.snapshot
     check_writable(plan.snapshot.protocol, plan.snapshot.identifier)
     choice = EngineChoice.of(spark)
     reason = rewrite_needs_spark(plan) or choice.reason_for_spark(plan.files)
@@ -252,7 +265,7 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
 
 def _commit(
     table: Table, plan: OptimizePlan, transaction: Transaction, added: Sequence[AddFile], *, num_rows: int
-) -> OptimizeResult:
+) -> tuple[OptimizeResult, Snapshot]:
     added_bytes = sum(add.size for add in added)
     transaction.keeps_row_ids = kept_row_ids(plan.snapshot) is not None
     transaction.remove_files(removes_of(plan.files, data_change=False))
@@ -268,7 +281,7 @@ def _commit(
         numOutputRows=str(num_rows),
     )
     committed = transaction.commit()
-    return OptimizeResult(
+    result = OptimizeResult(
         outcome=OptimizeOutcome.COMMITTED,
         version=committed.version,
         num_bins=plan.num_bins,
@@ -279,6 +292,7 @@ def _commit(
         num_rows=num_rows,
         retries=committed.retries,
     )
+    return result, committed.snapshot
 
 
 def _set_definition(transaction: Transaction, after: TableDefinition) -> None:

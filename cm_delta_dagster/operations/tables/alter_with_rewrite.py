@@ -16,7 +16,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
-from cm_delta_dagster.operations.maintenance.optimize import REMOVE_COLUMN_MAPPING, TARGET_SIZE, apply_plan
+from cm_delta_dagster.operations.maintenance.optimize import REMOVE_COLUMN_MAPPING, TARGET_SIZE, apply_and_load
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import stored_partitions
@@ -92,8 +92,9 @@ def _without_mapping(
     after = changed_definition(
         _unmapped(before), _unmapped(change.definition), new_name=unique_name, features=change.features
     )
-    version = _rewrite(table, snapshot, after, snapshot.files, spark, context)
-    return AlterResult(table_id=table.table_id, version=version, versions=(version,), snapshot=table.snapshot())
+    altered = _rewrite(table, snapshot, after, snapshot.files, spark, context)
+    version = altered.version
+    return AlterResult(table_id=table.table_id, version=version, versions=(version,), snapshot=altered)
 
 
 def _unmapped(definition: TableDefinition) -> TableDefinition:
@@ -137,7 +138,7 @@ def _prepared(
     without_feature(after, alteration.feature, FilesOfTable(files=snapshot.num_files, deletion_vectors=0))
     if after is before:
         return cluster_by(table, columns=(), context=context).versions
-    return (_rewrite(table, snapshot, after, files, spark, context),)
+    return (_rewrite(table, snapshot, after, files, spark, context).version,)
 
 
 def _without_domains(
@@ -167,8 +168,8 @@ def _rewrite(
     files: pa.Table,
     spark: SessionSource | EngineChoice,
     context: CommitProperties,
-) -> int:
-    """Rewrite ``files`` and change the definition in one commit; its version. Raises as :func:`apply_plan`."""
+) -> Snapshot:
+    """Rewrite ``files`` and change the definition in one commit; the table after it. Raises as :func:`apply_and_load`."""
     target = snapshot.properties.target_file_size or TARGET_SIZE
     is_unmapped = after.mapping is not snapshot.column_mapping
     plan = OptimizePlan(
@@ -179,7 +180,7 @@ def _rewrite(
         definition=after,
     )
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
-        return apply_plan(table, plan, spark=spark, lease=lease, context=context).version
+        return apply_and_load(table, plan, spark=spark, lease=lease, context=context)[1]
 
 
 def _definition(snapshot: Snapshot) -> TableDefinition:
