@@ -17,7 +17,7 @@ from cm_delta_dagster.operations.maintenance.optimize import TARGET_SIZE, apply_
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan, OptimizeResult
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.rewritten_partitions import partition_predicate, stored_partitions
-from cm_delta_dagster.operations.writing.engine_choice import SessionSource
+from cm_delta_dagster.operations.writing.engine_choice import EngineChoice, SessionSource
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
@@ -56,7 +56,7 @@ def plan_reorg(table: Table, *, where: Predicate | str | None = None) -> Optimiz
 def reorg(
     table: Table,
     *,
-    spark: SparkSession | SessionSource,
+    spark: SparkSession | SessionSource | EngineChoice,
     where: Predicate | str | None = None,
     context: CommitProperties = NO_PROPERTIES,
 ) -> OptimizeResult:
