@@ -22,6 +22,7 @@ class SpilledRuns:
 
     schema: pa.Schema
     _file: IO[bytes] = field(init=False, default_factory=tempfile.TemporaryFile)
+    _size: int = field(init=False, default=0)
     _offsets: dict[int, list[int]] = field(init=False, default_factory=dict)
 
     def __enter__(self) -> Self:
@@ -34,12 +35,12 @@ class SpilledRuns:
 
     def add(self, bucket: int, rows: pa.RecordBatch, places: Integers) -> None:
         """Write rows of a bucket, and their places on the curve. All rows are written before the first are read."""
-        self._offsets.setdefault(bucket, []).append(self._file.tell())
+        self._offsets.setdefault(bucket, []).append(self._size)
         stored = pa.RecordBatch.from_arrays([*rows.columns, pa.array(places)], schema=self._stored_schema)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, stored.schema, options=_OPTIONS) as writer:
             writer.write_batch(stored)
-        self._file.write(sink.getvalue())
+        self._size += self._file.write(sink.getvalue())
 
     def bucket(self, bucket: int) -> tuple[pa.Table, Integers]:
         """All rows of a bucket, and their places."""
