@@ -28,7 +28,7 @@ from cm_delta_dagster.protocol.statistics.curve_ranges import (
 )
 from cm_delta_dagster.protocol.statistics.curves import Curve, Integers
 
-_RUN_BYTES = 512 * 2**20
+_RUN_BYTES = 256 * 2**20
 """Bytes of rows that are sorted in memory at a time."""
 _BUCKET_BYTES = 64 * 2**20
 """Bytes of rows of a part of the curve that are read from the temporary file at a time."""
@@ -171,8 +171,20 @@ def _run(stream: Iterator[pa.RecordBatch]) -> tuple[pa.Table | None, bool]:
         batches.append(batch)
         size += batch.nbytes
         if size >= _RUN_BYTES:
-            return pa.Table.from_batches(batches).combine_chunks(), False
-    return (pa.Table.from_batches(batches).combine_chunks() if batches else None), True
+            return _joined(batches), False
+    return (_joined(batches) if batches else None), True
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
+    """The rows of batches in one chunk. Clears the list, so that each column is in memory twice only while it is joined."""
+    schema = batches[0].schema
+    parts = [[batch.column(place) for batch in batches] for place in range(len(schema))]
+    batches.clear()
+    columns = []
+    for place in range(len(schema)):
+        columns.append(pa.concat_arrays(parts[place]))
+        parts[place].clear()
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _sampled(count: int, num_rows: int, chance: np.random.Generator | None = None) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,10 @@ from dagster import AssetKey
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.reading.snapshot_scan import open_scan
 from cm_delta_dagster.operations.tables.clustering import cluster_by
+from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.orchestration import (
     CatalogResource,
     MaintenancePolicy,
@@ -24,6 +27,7 @@ from cm_delta_dagster.orchestration import (
 )
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import due_tasks
 from cm_delta_dagster.orchestration.maintenance.maintenance_sweep import _from_last
+from cm_delta_dagster.protocol.features.clustering import PROVIDER
 from tests.orchestration.conftest import World
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
@@ -108,6 +112,21 @@ def test_a_denied_task_succeeds_does_nothing_and_names_the_rule(
     )
     assert "audit under way" in seen["cm_delta/result"]
     assert table.store.list_from(f"{table.location}/_delta_log") == before
+
+
+@pytest.mark.requirements("CLUST-5")
+def test_a_clustered_table_is_clustered_without_a_spark_session(
+    catalog: CatalogResource, instance: dg.DagsterInstance
+) -> None:
+    table = make_table(catalog.client, NAME)
+    cluster_by(table, columns=["id"])
+    for start in (5, 0):
+        append(table, frame=[{"id": number} for number in range(start, start + 5)])
+    allow(catalog, MaintenanceKind.DATA_REORGANIZATION)
+    assert run_job(policy_of(), catalog, instance, compact="run").success
+    files = table.snapshot().files
+    assert files["clusteringProvider"].to_pylist() == [PROVIDER]
+    assert read_arrow(open_scan(table))["id"].to_pylist() == list(range(10))
 
 
 def test_a_plan_shows_the_files_and_deletes_nothing(catalog: CatalogResource, instance: dg.DagsterInstance) -> None:
