@@ -15,12 +15,13 @@ from cm_delta_dagster.arrow.write.curve_order import CurveOrder
 from cm_delta_dagster.arrow.write.data_file_writer import write_arrow_parts
 from cm_delta_dagster.arrow.write.stored_columns import files_need_spark
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.maintenance.arrangement import Arrangement, num_parts
+from cm_delta_dagster.operations.maintenance.arrangement import num_parts
 from cm_delta_dagster.operations.maintenance.optimize_plan import OptimizePlan
 from cm_delta_dagster.operations.writing.engines.arrow_files import stored_rows, stored_schema
+from cm_delta_dagster.operations.writing.file_writes import zoned_layout
 from cm_delta_dagster.operations.writing.table_files import hidden_columns, kept_row_ids
 from cm_delta_dagster.protocol.features.row_tracking import row_id_namesake
-from cm_delta_dagster.protocol.features.table_layout import ScanRequest
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.statistics.data_file_writes import WriteSpec, WrittenFiles, write_spec
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 
@@ -47,10 +48,11 @@ def rewrite_by_arrow(table: Table, plan: OptimizePlan, written: list[WrittenFile
     snapshot, row_ids = plan.snapshot, kept_row_ids(plan.snapshot)
     size = plan.target_size if plan.arrangement is None else _MOST_TARGETS * plan.target_size
     spec = WriteSpec(is_filled=True, checked=False, hidden_columns=hidden_columns(row_ids), file_bytes=size)
-    with closing(_parts(table, plan)) as parts:
+    layout = zoned_layout(table, snapshot.layout)
+    with closing(_parts(table, plan, layout)) as parts:
         files = write_arrow_parts(
-            (stored_rows(rows, snapshot.layout, row_ids) for rows in parts),
-            schema=stored_schema(snapshot.layout, row_ids),
+            (stored_rows(rows, layout, row_ids) for rows in parts),
+            schema=stored_schema(layout, row_ids),
             store=table.store,
             layout=plan.layout,
             spec=write_spec(plan.layout, spec),
@@ -58,16 +60,16 @@ def rewrite_by_arrow(table: Table, plan: OptimizePlan, written: list[WrittenFile
     written.append(files)
 
 
-def _parts(table: Table, plan: OptimizePlan) -> Generator[Iterator[pa.RecordBatch]]:
-    """The rows of each new file."""
+def _parts(table: Table, plan: OptimizePlan, layout: TableLayout) -> Generator[Iterator[pa.RecordBatch]]:
+    """The rows of each new file. ``layout`` is that of the files that are read."""
     snapshot, started = plan.snapshot, time.monotonic()
     for done, files in enumerate(plan.bins, 1):
         request = ScanRequest(files=files, row_tracking=kept_row_ids(snapshot))
-        rows = scan_batches(store=table.store, layout=snapshot.layout, request=request)
+        rows = scan_batches(store=table.store, layout=layout, request=request)
         if plan.arrangement is None:
             yield rows
         else:
-            yield from _order(table, plan, files, plan.arrangement).files(rows)
+            yield from _order(table, plan, files, layout).files(rows)
         _log.info(
             "OPTIMIZE of %s: %d of %d files written after %.1f seconds",
             snapshot.identifier,
@@ -77,9 +79,10 @@ def _parts(table: Table, plan: OptimizePlan) -> Generator[Iterator[pa.RecordBatc
         )
 
 
-def _order(table: Table, plan: OptimizePlan, files: pa.Table, arrangement: Arrangement) -> CurveOrder:
+def _order(table: Table, plan: OptimizePlan, files: pa.Table, layout: TableLayout) -> CurveOrder:
     """The order of the rows of ``files``."""
-    layout = plan.snapshot.layout
+    arrangement = plan.arrangement
+    assert arrangement is not None
     names = tuple(dict.fromkeys(column.path[0] for column in arrangement.columns))
 
     def count() -> int:

@@ -45,9 +45,8 @@ from cm_delta_dagster.operations.maintenance.rewritten_partitions import partiti
 from cm_delta_dagster.operations.maintenance.row_counts import rows_by_partition
 from cm_delta_dagster.operations.maintenance.spark_rewrite import count_rows_by_spark, rewrite_by_spark
 from cm_delta_dagster.operations.writing.engine_choice import EngineChoice, SessionSource, no_session
-from cm_delta_dagster.operations.writing.table_files import (
-    kept_row_ids,
-)
+from cm_delta_dagster.operations.writing.file_writes import zoned_layout
+from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, physical_path
@@ -240,13 +239,14 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
     snapshot = plan.snapshot
     sources = plan.files
     counted = pc.is_valid(num_records(sources["stats"]))
-    before = rows_by_partition(sources.filter(counted), snapshot.layout)
+    layout = zoned_layout(table, snapshot.layout)
+    before = rows_by_partition(sources.filter(counted), layout)
     after = rows_by_partition(adds_to_table(added), plan.layout)
     uncounted = sources.filter(pc.invert(counted))
     if uncounted.num_rows:
         # Files without a row count in their statistics: count their rows and compare only the totals.
         if session is None:
-            num_rows = count_rows(store=table.store, layout=snapshot.layout, files=uncounted)
+            num_rows = count_rows(store=table.store, layout=layout, files=uncounted)
         else:
             num_rows = count_rows_by_spark(table, snapshot, uncounted, session)
         before = {(): sum(before.values()) + num_rows}

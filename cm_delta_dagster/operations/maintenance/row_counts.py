@@ -1,5 +1,7 @@
 """Numbers of rows by partition, to check that a rewrite of files changes no row."""
 
+from datetime import UTC
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +17,7 @@ def rows_by_partition(files: pa.Table, layout: TableLayout) -> dict[tuple[str, .
     """Return the number of live rows of each partition. Different serializations of a partition value count as one value.
 
     Args:
-        layout: by which ``files`` are written.
+        layout: by which ``files`` are written; its time zone is that of timestamps that state none.
     """
     rows = pc.subtract(num_records(files["stats"]), deleted_rows(files)).to_pylist()
     if not layout.partition_columns:
@@ -24,7 +26,9 @@ def rows_by_partition(files: pa.Table, layout: TableLayout) -> dict[tuple[str, .
     names = stored_names(layout.partition_columns, layout.schema, layout.mapping)
     for field, name in zip(layout.partition_fields, names, strict=True):
         texts = partition_column(files, name).to_pylist()
-        parsed = {text: canonical_partition_text(text, field.type) or "" for text in set(texts)}
+        parsed = {
+            text: canonical_partition_text(text, field.type, zone=layout.time_zone or UTC) or "" for text in set(texts)
+        }
         columns.append([parsed[text] for text in texts])
     totals: dict[tuple[str, ...], int] = {}
     for partition, count in zip(zip(*columns, strict=True), rows, strict=True):

@@ -47,3 +47,8 @@ def write_rows(
 def layout_for_arrow(table: WriteTarget, layout: TableLayout) -> TableLayout:
     """``layout`` with the time zone in which Arrow evaluates expressions of the table."""
     return replace(layout, time_zone=zone_of_expressions(as_zone(table.services.settings.time_zone)))
+
+
+def zoned_layout(table: WriteTarget, layout: TableLayout) -> TableLayout:
+    """``layout`` with the time zone of partition values that state none: its own, else that of :func:`layout_for_arrow`."""
+    return layout if layout.time_zone is not None else layout_for_arrow(table, layout)

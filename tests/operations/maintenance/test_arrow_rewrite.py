@@ -1,9 +1,11 @@
 """Rewrites of files by Arrow, in a process without a Spark session."""
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,6 +95,25 @@ def test_a_z_order_stays_within_partitions(lake: Connection) -> None:
     for path in table.scan().files()["path"].to_pylist():
         values = pq.read_table(f"{table.location.removeprefix('file://')}/{path}")["a"].to_pylist()
         assert values == sorted(values)
+
+
+@pytest.mark.requirements("PART-2")
+@pytest.mark.parametrize("z_order_by", ["", "a"])
+def test_times_of_partitions_without_a_zone_stay_the_same(tmp_path: Path, z_order_by: str) -> None:
+    """They are in the zone of the connection; the new files state the zone."""
+    times = pa.array([dt.datetime(2024, 7, 1, 12)] * 2 + [dt.datetime(2024, 1, 1, 12)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"a": [1, 2, 3], "t": times})
+    for _ in range(2):
+        deltalake.write_deltalake(str(tmp_path / "t"), rows, partition_by=["t"], mode="append")
+    url, zone = f"sqlite:///{tmp_path}/catalog.db", "Europe/Berlin"
+    with connect(url, warehouse=f"{tmp_path}/warehouse", spark=lambda: None, time_zone=zone) as lake:  # type: ignore[arg-type,return-value]
+        lake.maintenance.set_policy("main", MaintenanceKind.DATA_REORGANIZATION)
+        lake.onboarding.adopt(str(tmp_path / "t"), NAME)
+        table = lake.table(NAME)
+        before = _rows(table)
+        assert "10, 0" in before[0] or "11, 0" in before[0], "the text states no zone"
+        assert table.optimize(z_order_by=z_order_by or ()).num_added_files == 2
+        assert _rows(table) == before
 
 
 @pytest.mark.requirements("CLUST-6")

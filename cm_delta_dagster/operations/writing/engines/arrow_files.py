@@ -13,7 +13,7 @@ from cm_delta_dagster.arrow.scan import PLACE, count_rows, places_of, row_positi
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, by_file_key
-from cm_delta_dagster.operations.writing.file_writes import layout_for_arrow
+from cm_delta_dagster.operations.writing.file_writes import layout_for_arrow, zoned_layout
 from cm_delta_dagster.operations.writing.table_files import hidden_columns
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
@@ -49,8 +49,7 @@ class ArrowFiles:
     @property
     def layout(self) -> TableLayout:
         """How the files are read: with the columns that the table has after the change."""
-        layout = self.transaction.transaction.snapshot.layout
-        layout = layout if layout.time_zone is not None else layout_for_arrow(self.transaction.table, layout)
+        layout = zoned_layout(self.transaction.table, self.transaction.transaction.snapshot.layout)
         return replace(layout, schema=self.transaction.shape.schema)
 
     def find(self, files: pa.Table, where: Predicate) -> dict[str, BitMap64]:
