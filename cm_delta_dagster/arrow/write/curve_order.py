@@ -32,6 +32,8 @@ _RUN_BYTES = 256 * 2**20
 """Bytes of rows that are sorted in memory at a time."""
 _BUCKET_BYTES = 64 * 2**20
 """Bytes of rows of a part of the curve that are read from the temporary file at a time."""
+_PLACED_ROWS = 512 * 1024
+"""Rows whose places are computed at a time, which takes several numbers for each row."""
 _TAKEN_ROWS = 128 * 1024
 """Rows of a batch of sorted rows."""
 
@@ -136,8 +138,12 @@ class CurveOrder:
             first: number of the first of them among all rows.
             num_rows: number of all rows.
         """
-        numbers = np.arange(first, first + len(keys[0]))
-        return places_of(list(map(KeyValues.of, keys)), bounds, self.curve, _ties(numbers, num_rows))
+        places = np.empty(len(keys[0]), dtype=np.int64)
+        for start in range(0, len(places), _PLACED_ROWS):
+            values = [KeyValues.of(array.slice(start, _PLACED_ROWS)) for array in keys]
+            numbers = np.arange(first + start, first + start + len(values[0].is_valid))
+            places[start : start + _PLACED_ROWS] = places_of(values, bounds, self.curve, _ties(numbers, num_rows))
+        return places
 
     def _key_arrays(self, rows: pa.Table | pa.RecordBatch) -> list[pa.Array]:
         return [sort_key(rows, column) for column in self.columns]

@@ -50,6 +50,7 @@ def test_the_order_by_a_temporary_file_is_that_in_memory(names: list[str], monke
     in_memory = _files(rows, names, num_files=5)
     monkeypatch.setattr(curve_order, "_RUN_BYTES", 1 << 16)
     monkeypatch.setattr(curve_order, "_BUCKET_BYTES", 1 << 14)
+    monkeypatch.setattr(curve_order, "_PLACED_ROWS", 70)
     spilled = _files(rows, names, num_files=5)
     assert [file["n"].to_pylist() for file in in_memory] == [file["n"].to_pylist() for file in spilled]
     for files in (in_memory, spilled):  # NaN is not equal to NaN, its text is.
