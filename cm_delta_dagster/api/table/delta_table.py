@@ -92,7 +92,8 @@ class DeltaTable(AbsentMethods, TableWrites):
             commit_properties: provenance, recorded in the table history.
 
         Raises:
-            InvalidArgumentError: rows cannot be ordered by a column, or the table is clustered and cannot be Z-ordered.
+            InvalidArgumentError: rows cannot be ordered by a column, the table is clustered and cannot be Z-ordered, or only Spark
+                can write its files, and no session runs or was configured.
             MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
             MaintenanceInProgressError: another maintenance run holds the lease of the table.
         """

@@ -89,6 +89,7 @@ class DeltaTableMaintenance(AbsentMethods):
             commit_properties: provenance, recorded in the table history.
 
         Raises:
+            InvalidArgumentError: only Spark can write the files, and no session runs or was configured.
             MaintenanceNotPermittedError: the policy does not allow DATA_REORGANIZATION.
             MaintenanceInProgressError: another maintenance run holds the lease of the table.
         """

@@ -116,6 +116,17 @@ def test_times_of_partitions_without_a_zone_stay_the_same(tmp_path: Path, z_orde
         assert _rows(table) == before
 
 
+@pytest.mark.requirements("OPT-7")
+def test_a_clustered_table_is_compacted_after_a_write(lake: Connection) -> None:
+    properties = {"delta.autoOptimize.autoCompact": "true"}
+    table = lake.create_table(NAME, "a BIGINT", cluster_by="a", properties=properties)
+    for number in range(50):
+        table.append(pa.table({"a": [49 - number]}))
+    lake.client.wait_for_background()
+    assert table.snapshot().files["clusteringProvider"].to_pylist() == [PROVIDER]
+    assert table.to_arrow()["a"].to_pylist() == list(range(50))
+
+
 @pytest.mark.requirements("CLUST-6")
 def test_a_second_run_leaves_clustered_files(lake: Connection) -> None:
     chance = np.random.default_rng(3)
