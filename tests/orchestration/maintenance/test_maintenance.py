@@ -383,7 +383,7 @@ def test_a_table_whose_maintenance_dies_does_not_stop_the_others(
     spark = FailingSpark(directory=str(tmp_path), interrupts=interrupts)
     _, job, asset_keys = sweep_of(catalog, *names, policy=policy, spark=spark, clustered=names)
     for name in names:
-        commit(catalog.client.table(name))
+        commit(catalog.client.table(name), size=2**31)  # So much that the session is asked for.
     rule = MaintenanceRule(scope=names[0], kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
     catalog.client.catalog.maintenance_policies.set_maintenance_rule(rule)
     if interrupts:
