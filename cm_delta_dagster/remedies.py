@@ -340,7 +340,7 @@ class DropTableFeature(TableRemedy):
 
     @property
     def purpose(self) -> str:
-        return f"Drop the feature {self.feature}; Spark rewrites files that need it"
+        return f"Drop the feature {self.feature}; files that need it are rewritten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,7 +348,7 @@ class SetTableProperty(TableRemedy):
     """Set a table property.
 
     Attributes:
-        rewrites_files: only with Spark, because data files must be rewritten.
+        rewrites_files: whether data files must be rewritten.
     """
 
     key: str
@@ -357,7 +357,7 @@ class SetTableProperty(TableRemedy):
 
     @property
     def purpose(self) -> str:
-        how = ", for which Spark rewrites the data files" if self.rewrites_files else ""
+        how = ", for which the data files are rewritten" if self.rewrites_files else ""
         return f"Set the property {self.key}{how}"
 
 

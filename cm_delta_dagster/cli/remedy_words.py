@@ -48,8 +48,6 @@ def _by_spark(remedy: Remedy) -> tuple[str, ...]:
 
 
 def _set_property(remedy: remedies.SetTableProperty) -> tuple[str, ...]:
-    if remedy.rewrites_files:
-        return _by_spark(remedy)
     return (_alter(remedy, "set-property", f"{remedy.key}={remedy.value}"),)
 
 
@@ -99,7 +97,7 @@ WORDS: RemedyWords = {
     remedies.SetClusteringColumns: _by_spark,
     remedies.RemoveClusteringColumns: _by_spark,
     remedies.EnableTableFeature: lambda remedy: (_alter(remedy, "enable-feature", remedy.feature),),
-    remedies.DropTableFeature: _by_spark,
+    remedies.DropTableFeature: lambda remedy: (_alter(remedy, "drop-feature", remedy.feature),),
     remedies.SetTableProperty: _set_property,
     remedies.DropOrRenameColumn: _drop_or_rename,
     remedies.AllowMaintenance: lambda remedy: (
