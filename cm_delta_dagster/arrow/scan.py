@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from cm_delta_dagster.arrow.data_files import DataFile
-from cm_delta_dagster.arrow.file_scan import FileRequest, FileScan, FileToRead, OutputColumn, Unit
+from cm_delta_dagster.arrow.file_request import FileRequest, FileToRead, OutputColumn
+from cm_delta_dagster.arrow.file_scan import FileScan, Unit
 from cm_delta_dagster.arrow.nullability import promises
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.schema import arrow_field

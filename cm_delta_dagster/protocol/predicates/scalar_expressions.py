@@ -5,7 +5,6 @@ conversion of texts to numbers or times, no function whose result depends on a l
 and a division by zero fails, as in Spark's ANSI mode, which is its default.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -19,6 +18,7 @@ from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.comparison_chains import has_chain
+from cm_delta_dagster.protocol.predicates.scalar_literals import number_literal, time_literal
 from cm_delta_dagster.protocol.predicates.scalars import (
     ColumnValue,
     LiteralValue,
@@ -29,7 +29,7 @@ from cm_delta_dagster.protocol.predicates.scalars import (
 )
 from cm_delta_dagster.protocol.predicates.sql_checks import why_not_closed
 from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
-from cm_delta_dagster.protocol.predicates.sql_literals import NotUnderstoodError, date_of, moment_of
+from cm_delta_dagster.protocol.predicates.sql_literals import NotUnderstoodError
 from cm_delta_dagster.protocol.predicates.sql_strings import with_joined_strings
 from cm_delta_dagster.protocol.schema.char_types import COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.types import (
@@ -60,9 +60,6 @@ class _NotCertainError(Exception):
 _WIDTHS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
 _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
 _COMPARED = frozenset({BOOLEAN, STRING, BINARY, DOUBLE, *_TIMES, *_WIDTHS})
-_DIGITS = re.compile(r"\d+", re.ASCII)
-_FRACTION = re.compile(r"\d*\.\d*", re.ASCII)
-_MOST_DIGITS = 38
 _ARITHMETIC = {exp.Add: ScalarOperation.ADD, exp.Sub: ScalarOperation.SUBTRACT, exp.Mul: ScalarOperation.MULTIPLY}
 _PARTS_OF_DATES = {
     exp.Year: ScalarOperation.YEAR,
@@ -172,7 +169,7 @@ class _ScalarReader:
     def literal(self, node: _Node) -> Scalar:
         if node.is_string:
             return LiteralValue(node.this, STRING)
-        return _number(node.this, 1)
+        return number_literal(node.this, 1)
 
     def boolean(self, node: _Node) -> Scalar:
         return LiteralValue(bool(node.this), BOOLEAN)
@@ -183,7 +180,7 @@ class _ScalarReader:
     def negative(self, node: _Node) -> Scalar:
         inner = _only(node, "this")
         if isinstance(inner, exp.Literal) and not inner.is_string:
-            return _number(inner.this, -1)
+            return number_literal(inner.this, -1)
         argument = self.scalar(inner)
         if argument.type not in _WIDTHS and argument.type != DOUBLE:
             raise _NotCertainError
@@ -208,7 +205,7 @@ class _ScalarReader:
     def cast(self, node: _Node) -> Scalar:
         _check_arguments(node, "this", "to", "safe", "_type")
         if isinstance(node.this, exp.Literal) and node.this.is_string and not node.args["to"].expressions:
-            return _typed_literal(node.this.this, node.args["to"].this)
+            return time_literal(node.this.this, node.args["to"].this)
         target = _CAST_TYPES.get(node.args["to"].this)
         if target is None or node.args["to"].expressions:
             raise _NotCertainError
@@ -355,38 +352,6 @@ def _check_arguments(node: _Node, *names: str) -> None:
 def _only(node: _Node, name: str) -> _Node:
     _check_arguments(node, name)
     return node.args[name]
-
-
-def _number(text: str, sign: int) -> LiteralValue:
-    """An integer, or a decimal with as many digits as it is written with, whose zero has no sign."""
-    if _FRACTION.fullmatch(text) is not None and text != ".":
-        number = Decimal(text)
-        exponent = number.as_tuple().exponent
-        assert isinstance(exponent, int), "it is a number"
-        precision = max(len(number.as_tuple().digits), -exponent)
-        if precision > _MOST_DIGITS:
-            raise _NotCertainError
-        return LiteralValue(sign * number if number else abs(number), DecimalType(precision, -exponent))
-    if _DIGITS.fullmatch(text) is None:
-        raise _NotCertainError
-    value = sign * int(text)
-    for data_type in (INTEGER, LONG):
-        if -(2 ** (_WIDTHS[data_type] - 1)) <= value < 2 ** (_WIDTHS[data_type] - 1):
-            return LiteralValue(value, data_type)
-    raise _NotCertainError
-
-
-def _typed_literal(text: str, kind: Any) -> Scalar:
-    """A date or time in its usual form."""
-    if kind is exp.DataType.Type.TEXT:
-        return LiteralValue(text, STRING)
-    if kind is exp.DataType.Type.DATE:
-        return LiteralValue(date_of(text), DATE)
-    if kind in (exp.DataType.Type.TIMESTAMPTZ, exp.DataType.Type.TIMESTAMPLTZ):
-        return LiteralValue(moment_of(text, zoned=True), TIMESTAMP)
-    if kind is exp.DataType.Type.TIMESTAMPNTZ:
-        return LiteralValue(moment_of(text, zoned=False), TIMESTAMP_NTZ)
-    raise _NotCertainError
 
 
 def _is_at_least(literal: Scalar, least: int) -> bool:

@@ -39,8 +39,8 @@ def arrow_assignments(
         if value is None:
             return f"only Spark evaluates the value {expression!s} of the column {'.'.join(path)!r}"
         values.append((path, value))
-    assigned = AssignedValues.of(new_values(values, layout.schema), layout)
-    return needs_spark(layout.schema, layout) or assigned
+    reason = needs_spark(layout.schema, layout)
+    return AssignedValues.of(new_values(values, layout.schema), layout) if reason is None else reason
 
 
 def _value(expression: Expression, item: StructField, layout: TableLayout, *, now_ms: int) -> AssignedValue | None:
