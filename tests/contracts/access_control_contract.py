@@ -352,8 +352,8 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
             Role(name="others", members=("user:loaders",)),
         )
         assert ana.access.whoami().roles == ("loaders",) and named_alike.access.whoami().roles == ("others",)
-        for unknown in ("role:ghosts", "role:"):
-            with pytest.raises(InvalidArgumentError, match="no role"):
+        for unknown in ("role:", "user:"):
+            with pytest.raises(InvalidArgumentError, match="names no principal and no role"):
                 owner.access.grant([Privilege.READ], "main", unknown)
         owner.access.transfer_table(table_id, "ana")
         owner.access.drop_role("loaders")
@@ -378,6 +378,24 @@ def a_user_whose_name_looks_like_that_of_a_role_is_a_user(bench: Bench) -> None:
         owner.access.grant([Privilege.APPEND], "main", "user:role:loaders")
         assert isinstance(posing.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
         assert {one.grantee for one in owner.access.grants("main")} == {"loaders", "owner", "user:role:loaders"}
+
+
+def a_role_without_an_entry_gets_grants_by_its_prefix(bench: Bench) -> None:
+    """An identity provider may name it. A principal of that name gains nothing, and members that it gets later have the grants."""
+    with bench.client_of("owner") as owner, bench.client_of("analysts") as named_alike:
+        create(owner)
+        owner.access.grant([Privilege.READ], str(NAME), "role:analysts")
+        owner.access.enable_grants()
+        assert owner.access.roles() == ()
+        assert [one.grantee for one in owner.access.grants(str(NAME))] == ["owner", "role:analysts"]
+        with pytest.raises(UNREADABLE):
+            named_alike.registry.load_table(NAME)
+        owner.access.add_to_role("analysts", ["user:analysts"])
+        assert [one.grantee for one in owner.access.grants(str(NAME))] == ["owner", "analysts"]
+        assert named_alike.registry.load_table(NAME).identifier == NAME
+        owner.access.revoke([Privilege.READ], str(NAME), "role:analysts")
+        with pytest.raises(UNREADABLE):
+            named_alike.registry.load_table(NAME)
 
 
 def everybody_is_a_member_of_public(bench: Bench) -> None:
@@ -635,6 +653,7 @@ ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     members_of_roles_of_roles_have_their_privileges,
     a_user_named_like_a_role_gains_nothing,
     a_user_whose_name_looks_like_that_of_a_role_is_a_user,
+    a_role_without_an_entry_gets_grants_by_its_prefix,
     everybody_is_a_member_of_public,
     a_table_that_public_owns_is_everybodys,
     the_owner_of_a_table_may_do_everything_with_it,

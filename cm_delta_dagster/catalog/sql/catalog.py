@@ -1,6 +1,6 @@
 """``SqlCatalog``: the catalog in one SQL database. The operations are methods of its parts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.sql.access.storage_credentials import SqlStorageCr
 from cm_delta_dagster.catalog.sql.access.token_limits import LimitedPart, interfaces, is_limited
 from cm_delta_dagster.catalog.sql.access.tokens import SqlTokens
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
-from cm_delta_dagster.catalog.sql.database.callers import checked_principal, environment_principal
+from cm_delta_dagster.catalog.sql.database.callers import CallIdentity, environment_principal
 from cm_delta_dagster.catalog.sql.database.database import Database, IfMissing
 from cm_delta_dagster.catalog.sql.feed.commits import SqlCommitFeed
 from cm_delta_dagster.catalog.sql.policies.commit_policies import SqlCommitPolicies
@@ -68,7 +68,7 @@ class SqlCatalog:
         self._closes_database = True
         self._issuer = issuer
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
-        caller = environment_principal() if principal is None else checked_principal(principal)
+        caller = CallIdentity(principal=environment_principal() if principal is None else principal)
         database = CallerDatabase(shared, caller, now_ms=now_ms, record_refusal=audit.record_refusal)
         self._open_parts(database)
 
@@ -93,12 +93,19 @@ class SqlCatalog:
         self.overview = SqlOverview(database)
         self.storage_credentials = SqlStorageCredentials(database, issuer=self._issuer)
 
-    def acting_as(self, principal: str | None) -> "SqlCatalog":
-        """The same catalog by the same connections, for the calls of ``principal``. Raises InvalidArgumentError."""
+    def acting_as(self, principal: str | None, *, roles: Sequence[str] = ()) -> "SqlCatalog":
+        """The same catalog by the same connections, for the calls of ``principal``.
+
+        Args:
+            roles: names of roles that the principal has in these calls, besides those that the catalog records.
+
+        Raises:
+            InvalidArgumentError: a name that no principal or role can have.
+        """
         other = object.__new__(type(self))  # copy() would open other connections, as __reduce__ says.
         vars(other).update(vars(self))
         other._closes_database = False
-        other._open_parts(self._database.acting_as(principal))
+        other._open_parts(self._database.acting_as(CallIdentity(principal=principal, roles=tuple(roles))))
         return other
 
     def for_token(self, token: AccessToken) -> "SqlCatalog":
@@ -125,7 +132,7 @@ class SqlCatalog:
             self._database.shared.url_text,
             warehouse=self._warehouse,
             if_missing=IfMissing.REFUSE,
-            principal=self._database.principal,
+            principal=self._database.caller.principal,
         )
         return create, ()
 

@@ -1,7 +1,8 @@
 """Names of principals and roles: as callers write them, and as the catalog stores them.
 
 In storage a principal is ``user:NAME`` and a role ``role:NAME``. A caller may write both forms, or the name alone: that of a role
-if there is one, else of a principal. Functions over an open connection.
+if there is one, else of a principal. A role that is written with its prefix needs no entry in the
+catalog: an identity provider may name it. Functions over an open connection.
 """
 
 from collections.abc import Callable
@@ -29,14 +30,14 @@ def of_role(name: str) -> str:
 
 
 def stored(connection: sa.Connection, name: str) -> str:
-    """The name in storage of what a caller wrote. Raises InvalidArgumentError for a role that does not exist."""
-    if name.startswith(USER):
+    """The name in storage of what a caller wrote. Raises InvalidArgumentError for a prefix alone."""
+    if name in (USER, ROLE):
+        raise InvalidArgumentError(f"{name!r} names no principal and no role: write its name after the prefix.")
+    if name.startswith((USER, ROLE)):
         return name
     role = of_role(name)
     if role == f"{ROLE}{PUBLIC}" or connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == role)).first():
         return role
-    if name.startswith(ROLE):
-        raise InvalidArgumentError(f"There is no role {plain_name(name)!r}; list the roles. Nothing was changed.")
     return f"{USER}{name}"
 
 

@@ -56,8 +56,8 @@ class SqlAccessControl(Part):
     def whoami(self, connection: sa.Connection) -> Caller:
         """The caller of this client."""
         principal = callers.caller_of(connection)
-        caller_names = connection.execute(sa.select(guard.NAMES.c.name), {"caller": of_user(principal)}).scalars()
-        roles = {plain_name(name) for name in caller_names if name is not None and name.startswith(ROLE)}
+        caller_names = connection.execute(sa.select(guard.NAMES.c.name), guard.caller_parameters(connection)).scalars()
+        roles = {plain_name(name) for name in caller_names if name.startswith(ROLE)}
         return Caller(
             principal=principal,
             source=callers.source_of(connection),

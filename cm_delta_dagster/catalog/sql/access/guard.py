@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import ROLE, WHOLE_CATALOG, Privilege, plain_name
 from cm_delta_dagster.catalog.maintenance import BY_GRANTS
 from cm_delta_dagster.catalog.sql.access.grantees import PUBLIC, of_user
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, roles_of
+from cm_delta_dagster.catalog.sql.database.json_texts import texts, texts_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
 from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE_CHECKS,
@@ -125,15 +126,14 @@ IS_ENABLED = sa.exists(
 ).label("grants_enabled")
 """A column for statements that read tables: whether the caller needs a privilege, so that without grants they are one statement."""
 
-_FIRST_NAMES = sa.union(
-    sa.select(sa.bindparam("caller", type_=sa.Text).label("name")),
-    sa.select(sa.literal_column(f"'{ROLE}{PUBLIC}'", sa.Text)),
-).subquery("first_names")
-_NAMES = sa.select(_FIRST_NAMES.c.name).cte("names", recursive=True)
+_NAMES = sa.select(texts_of("caller_names").c.value.label("name")).cte("names", recursive=True)
 NAMES = _NAMES.union(
     sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.member == _NAMES.c.name),
 )
-"""The caller and its roles, direct and indirect, with the role of everybody, as they are stored."""
+"""The caller and its roles, direct and indirect, with the role of everybody, as they are stored.
+
+Statements with them have :func:`caller_parameters`.
+"""
 
 _IS_ONE_OF_THEM = GRANTS.c.grantee.in_(sa.select(NAMES.c.name))
 _HELD_ON_TABLE = Prepared(
@@ -220,7 +220,7 @@ def require_anywhere(connection: sa.Connection, operation: Operation) -> None:
     """As :func:`require`, for what concerns the tables of others: the privilege on any one scope or table is enough."""
     if not is_enabled(connection):
         return
-    privileges = connection.execute(_HELD_ANYWHERE, {"caller": of_user(caller_of(connection))}).scalars()
+    privileges = connection.execute(_HELD_ANYWHERE, caller_parameters(connection)).scalars()
     if _with_included(set(privileges)).isdisjoint(REQUIRED[operation]):
         refusal = missing(connection, str(operation), REQUIRED[operation][:1], on=WHOLE_CATALOG, table_id=None)
         raise OperationRefusedError(str(refusal), refusal=refusal)
@@ -272,8 +272,15 @@ def permits(operation: Operation) -> sa.ColumnElement[bool]:
 
 
 def caller_parameters(connection: sa.Connection) -> dict[str, Any]:
-    """The parameters of statements with :func:`permits` or with columns of this module."""
-    return {"caller": of_user(caller_of(connection))}
+    """The parameters of statements with :data:`NAMES`, with :func:`permits` or with columns of this module."""
+    return {"caller_names": texts(first_names(connection))}
+
+
+def first_names(connection: sa.Connection) -> tuple[str, ...]:
+    """The caller, the roles that its call states, and the role of everybody, as they are stored."""
+    user = of_user(caller_of(connection))
+    stated = (f"{ROLE}{name}" for name in roles_of(connection))
+    return (*(() if user is None else (user,)), *stated, f"{ROLE}{PUBLIC}")
 
 
 def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:
@@ -284,7 +291,7 @@ def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privile
 
 def read_of_privileges(connection: sa.Connection, table_id: str) -> Call:
     """The statement of :func:`held_on_table`, whose rows :func:`privileges_in` takes."""
-    return _HELD_ON_TABLE, {"of_table": table_id, "caller": of_user(caller_of(connection))}
+    return _HELD_ON_TABLE, {"of_table": table_id, **caller_parameters(connection)}
 
 
 def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:
@@ -295,7 +302,7 @@ def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:
 
 def held_on_scope(connection: sa.Connection, scope: str) -> frozenset[Privilege]:
     """The privileges of the caller on ``*``, a catalog, a schema, or on the schema of a table's name."""
-    parameters = {"scopes": list(wider_scopes(scope)), "caller": of_user(caller_of(connection))}
+    parameters = {"scopes": list(wider_scopes(scope)), **caller_parameters(connection)}
     return _with_included(set(connection.execute(_HELD_ON_SCOPES, parameters).scalars()))
 
 

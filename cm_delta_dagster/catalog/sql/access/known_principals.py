@@ -6,8 +6,7 @@ Functions over an open connection.
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import ROLE, plain_name
-from cm_delta_dagster.catalog.sql.access.grantees import PUBLIC, of_user
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.schema import AUDIT, COMMITS, FEED, GRANTS, ROLE_MEMBERS, TABLES
 
 _STORED = (GRANTS.c.grantee, TABLES.c.owner, ROLE_MEMBERS.c.member)
@@ -23,12 +22,13 @@ _LOGS_IN = sa.text("SELECT 1 FROM pg_catalog.pg_roles WHERE rolname = :name AND 
 
 
 def can_act(connection: sa.Connection, name: str) -> bool:
-    """Whether a client can act as ``name``, which is as in storage: a role with members, or a principal that the catalog has seen.
+    """Whether a client can act as ``name``, which is as in storage: a role with members or of the caller, or a principal that
+    the catalog has seen.
 
     A principal has been seen if it has a grant, owns a table, is a member of a role, or has done something; on PostgreSQL every
     role that can log in is one.
     """
-    if name in (f"{ROLE}{PUBLIC}", of_user(caller_of(connection))):
+    if name in guard.first_names(connection):
         return True
     if name.startswith(ROLE):
         return connection.execute(sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.role == name)).first() is not None

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql.database.callers import checked_principal, serving
+from cm_delta_dagster.catalog.sql.database.callers import CallIdentity, serving
 from cm_delta_dagster.catalog.sql.database.database import Database
 from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError
 from cm_delta_dagster.refusals import Refusal
@@ -30,26 +30,26 @@ class CallerDatabase:
 
     Attributes:
         shared: the database, whose connections serve the calls of all principals.
-        principal: who calls; None without a stated one, which on PostgreSQL is the role that logs in.
+        caller: who calls; without a stated principal, on PostgreSQL the role that logs in.
         now_ms: the catalog's clock, epoch milliseconds.
     """
 
     def __init__(
         self,
         shared: Database,
-        principal: str | None,
+        caller: CallIdentity,
         *,
         now_ms: Callable[[], int] | None,
         record_refusal: RecordRefusal,
     ) -> None:
         self.shared = shared
-        self.principal = checked_principal(principal)
+        self.caller = caller
         self.now_ms = shared.now_ms if now_ms is None else now_ms
         self._record_refusal = record_refusal
 
-    def acting_as(self, principal: str | None) -> "CallerDatabase":
-        """The same database for the calls of another principal. Raises InvalidArgumentError."""
-        return CallerDatabase(self.shared, principal, now_ms=self.now_ms, record_refusal=self._record_refusal)
+    def acting_as(self, caller: CallIdentity) -> "CallerDatabase":
+        """The same database for the calls of another caller."""
+        return CallerDatabase(self.shared, caller, now_ms=self.now_ms, record_refusal=self._record_refusal)
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """As :meth:`Database.read`."""
@@ -70,7 +70,7 @@ class CallerDatabase:
 
     def _called(self, statements: Callable[[sa.Connection], T]) -> Callable[[sa.Connection], T]:
         now_ms = self.now_ms()
-        return lambda connection: statements(serving(connection, self.principal, now_ms=now_ms))
+        return lambda connection: statements(serving(connection, self.caller, now_ms=now_ms))
 
     def _record(self, error: CommitRefusedError | OperationRefusedError) -> None:
         refusal = error.refusal

@@ -1,6 +1,7 @@
 """Who calls, and when: the principal that the client states for the call, or on PostgreSQL, without one, the role that logs in."""
 
 import os
+from dataclasses import dataclass
 
 import sqlalchemy as sa
 
@@ -11,9 +12,28 @@ SESSION_USER = "cm_delta_session_user"
 """Key of the connection record's ``info`` under which ``postgres_session`` stores the role that logged in."""
 
 _VARIABLE = "CM_DELTA_PRINCIPAL"
-_PRINCIPAL = "cm_delta_principal"
+_CALLER = "cm_delta_caller"
 _NOW_MS = "cm_delta_now_ms"
 _MAX_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallIdentity:
+    """Who makes a call, as the client states it.
+
+    Attributes:
+        principal: None if the client states none.
+        roles: names of roles that the principal has in this call, besides those that the catalog records: an identity provider
+            has named them. They need no entry in the catalog.
+    """
+
+    principal: str | None
+    roles: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raises InvalidArgumentError for a name that no principal or role can have."""
+        for name in (self.principal, *self.roles):
+            checked_principal(name)
 
 
 def environment_principal() -> str | None:
@@ -37,9 +57,12 @@ def checked_principal(name: str | None) -> str | None:
     return name
 
 
-def serving(connection: sa.Connection, principal: str | None, *, now_ms: int) -> sa.Connection:
-    """The connection while it serves a call of ``principal`` at that time; its next user gets it without."""
-    return connection.execution_options(**{_PRINCIPAL: principal, _NOW_MS: now_ms})
+_UNSTATED = CallIdentity(principal=None)
+
+
+def serving(connection: sa.Connection, caller: CallIdentity, *, now_ms: int) -> sa.Connection:
+    """The connection while it serves a call of ``caller`` at that time; its next user gets it without."""
+    return connection.execution_options(**{_CALLER: caller, _NOW_MS: now_ms})
 
 
 def now_of(connection: sa.Connection) -> int:
@@ -49,12 +72,23 @@ def now_of(connection: sa.Connection) -> int:
 
 def caller_of(connection: sa.Connection) -> str | None:
     """The principal of the call that the connection serves; None if the client stated none."""
-    principal = connection.get_execution_options().get(_PRINCIPAL) or connection.info.get(SESSION_USER)
+    principal = _stated(connection).principal or connection.info.get(SESSION_USER)
     return None if principal is None else str(principal)
+
+
+def roles_of(connection: sa.Connection) -> tuple[str, ...]:
+    """The roles that the call which the connection serves states, without prefix."""
+    return _stated(connection).roles
 
 
 def source_of(connection: sa.Connection) -> CallerSource:
     """Where the name of the principal comes from."""
-    if connection.get_execution_options().get(_PRINCIPAL) is not None:
+    if _stated(connection).principal is not None:
         return CallerSource.CONNECTION
     return CallerSource.NONE if caller_of(connection) is None else CallerSource.DATABASE
+
+
+def _stated(connection: sa.Connection) -> CallIdentity:
+    """Who calls, as the client states it; nothing on a connection that serves no call."""
+    stated = connection.get_execution_options().get(_CALLER)
+    return stated if isinstance(stated, CallIdentity) else _UNSTATED

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage, FeedTable
 from cm_delta_dagster.catalog.event_feed import checked_limit, checked_position
 from cm_delta_dagster.catalog.ratification import CommitSummary, TableCounts
+from cm_delta_dagster.catalog.sql.database.json_texts import texts, texts_of
 from cm_delta_dagster.catalog.sql.database.parts import reads
 from cm_delta_dagster.catalog.sql.database.schema import (
     COMMITS,
@@ -108,23 +108,18 @@ class SqlCommitFeed(FeedPart):
 
     @reads
     def _newest_deleted_commits(self, connection: sa.Connection, names: str) -> Sequence[FeedEntry]:
-        rows = connection.execute(_named(connection, _NEWEST_DELETED), {"names": names})
+        rows = connection.execute(_named(_NEWEST_DELETED), {"names": names})
         return tuple(feed_entry(row) for row in rows)
 
 
-def _named(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
+def _named(statement: sa.Select[Any]) -> sa.Select[Any]:
     """The statement for the tables whose names are in the JSON array ``names``: one parameter for thousands of names."""
-    names: sa.BindParameter[Any] = sa.bindparam("names", type_=sa.Text)
-    if connection.dialect.name == "sqlite":
-        array = sa.func.json_each(names).table_valued("value")
-    else:
-        array = sa.func.jsonb_array_elements_text(sa.cast(names, JSONB)).table_valued("value")
-    return statement.where(_KEY.in_(sa.select(array.c.value)))
+    return statement.where(_KEY.in_(sa.select(texts_of("names").c.value)))
 
 
 def _names_text(identifiers: Iterable[TableIdentifier]) -> str:
     """The value of ``names``."""
-    return json.dumps([str(identifier) for identifier in identifiers])
+    return texts(map(str, identifiers))
 
 
 def _read_page(
@@ -134,7 +129,7 @@ def _read_page(
     entries: sa.Select[Any] = _FEED
     if identifiers is not None:
         parameters["names"] = _names_text(identifiers)
-        entries = _named(connection, _FEED)
+        entries = _named(_FEED)
     rows = connection.execute(_page(entries), parameters).all()
     page = FeedPage(
         catalog_id=rows[0].catalog_id,

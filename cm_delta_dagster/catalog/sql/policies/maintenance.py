@@ -201,8 +201,7 @@ def _decision(
     rules = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
     of_caller: set[str] = set()
     if any(rule.conditions.principals for rule in rules):
-        caller = {"caller": grantees.of_user(caller_of(connection))}
-        of_caller = {name for name in connection.execute(_CALLER, caller).scalars() if name is not None}
+        of_caller = set(connection.execute(_CALLER, guard.caller_parameters(connection)).scalars())
     return decide(kind, rules, caller=of_caller, now_ms=now_of(connection))
 
 

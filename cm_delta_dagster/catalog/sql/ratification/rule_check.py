@@ -11,7 +11,6 @@ from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.catalog.rules.kinds import violations
 from cm_delta_dagster.catalog.rules.rule_kind import CommitAuthor, GuardedCommit
 from cm_delta_dagster.catalog.sql.access import guard
-from cm_delta_dagster.catalog.sql.access.grantees import of_user
 from cm_delta_dagster.catalog.sql.database.prepared import Prepared
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS
 from cm_delta_dagster.catalog.sql.ratification.context import CommitContext, ProposalKind
@@ -147,8 +146,6 @@ def _counts(connection: sa.Connection, context: CommitContext) -> TableCounts | 
 
 
 def _author(connection: sa.Connection, context: CommitContext) -> CommitAuthor:
-    names = connection.execute(_NAMES, {"caller": of_user(context.caller)}).scalars()
+    names = connection.execute(_NAMES, guard.caller_parameters(connection)).scalars()
     is_owner = not guard.is_enabled(connection) or Privilege.OWN in context.reads.privileges
-    return CommitAuthor(
-        principal=context.caller or "", names=frozenset(name for name in names if name), is_owner=is_owner
-    )
+    return CommitAuthor(principal=context.caller or "", names=frozenset(names), is_owner=is_owner)

@@ -4,7 +4,6 @@ Functions over an open connection. A commit whose content the catalog does not k
 """
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.json_texts import texts, texts_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
 from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, HELD_COMMITS
 from cm_delta_dagster.catalog.texts import is_storable
@@ -35,13 +35,15 @@ _NEW: Mapping[str, sa.BindParameter[Any]] = {
 }
 
 
-def _set(insert: Any, app_ids: Any) -> Prepared:
-    """The insertion of rows for all ids in ``app_ids``; a row that exists gets the new principal if that is another one.
+def _set(insert: Any) -> Prepared:
+    """The insertion of rows for all ids in ``new_app_ids``; a row that exists gets the new principal if that is another one.
 
     One statement, however many ids a commit sets: the row of the table is locked while it runs.
     """
     typed = [sa.cast(_NEW[name], APPLICATION_IDS.c[name].type) for name in _NEW]
-    rows = sa.select(app_ids.c.value, *typed).where(sa.true())  # SQLite takes ON CONFLICT for a join without WHERE.
+    rows = sa.select(texts_of("new_app_ids").c.value, *typed).where(
+        sa.true()
+    )  # SQLite takes ON CONFLICT for a join without WHERE.
     new = insert.excluded
     return Prepared(
         insert.from_select(["app_id", *_NEW], rows).on_conflict_do_update(
@@ -52,14 +54,10 @@ def _set(insert: Any, app_ids: Any) -> Prepared:
     )
 
 
-_TEXTS = sa.bindparam("new_app_ids", type_=sa.Text)
 _SET: Mapping[str, Prepared] = MappingProxyType(
     {
-        "sqlite": _set(sqlite.insert(APPLICATION_IDS), sa.func.json_each(_TEXTS).table_valued("value")),
-        "postgresql": _set(
-            postgresql.insert(APPLICATION_IDS),
-            sa.func.json_array_elements_text(sa.cast(_TEXTS, postgresql.JSON)).table_valued("value"),
-        ),
+        "sqlite": _set(sqlite.insert(APPLICATION_IDS)),
+        "postgresql": _set(postgresql.insert(APPLICATION_IDS)),
     }
 )
 
@@ -98,7 +96,7 @@ def writes(connection: sa.Connection, table_id: str, proposal: CommitProposal) -
     if not app_ids:
         return []
     values = {
-        "new_app_ids": json.dumps(app_ids, ensure_ascii=False),
+        "new_app_ids": texts(app_ids),
         "new_table_id": table_id,
         "new_principal": _principal(connection, proposal),
         "new_since_ms": now_of(connection),
