@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 
+SECRET_PREFIX = "cmd_"
+"""How each secret begins: programs that look for secrets in texts recognize it, and a server tokens of its catalog."""
+
 USE_INTERVAL_MS = 60_000
 """How often the use of a token is recorded at most."""
 

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.server import docs_page, errors, health
+from cm_delta_dagster.server.identity.jwt_callers import JwtVerifier
 from cm_delta_dagster.server.limits import RequestLimits
 from cm_delta_dagster.server.native import routes as native
 from cm_delta_dagster.server.page import routes as page
@@ -57,6 +58,8 @@ def create_app(settings: ServerSettings, *, now_ms: Callable[[], int] | None = N
 
     app = FastAPI(title="cm-delta-dagster", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.settings, app.state.catalog, app.state.token_uses = settings, catalog, token_uses
+    provider = settings.identity_provider
+    app.state.identity = None if provider is None else JwtVerifier(provider)
     app.state.tables, app.state.rates = tables, RateLimit(settings.max_requests_per_minute)
     app.include_router(docs_page.router)
     app.include_router(health.router)

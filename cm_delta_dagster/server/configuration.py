@@ -1,11 +1,9 @@
 """Reads the settings of the server from a TOML file and the environment, and checks them before anything starts."""
 
-import ipaddress
 import json
 import ssl
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +11,15 @@ from pydantic import ValidationError
 
 from cm_delta_dagster.catalog.server_urls import is_server_url
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.server.hosts import is_loopback
+from cm_delta_dagster.server.identity.key_set import KeySetError, key_set, read_keys
+from cm_delta_dagster.server.identity.provider import IdentityProvider, is_url
 from cm_delta_dagster.server.settings import ServerSettings
 
 VARIABLES = "CM_DELTA_SERVER_"
 """The variable of a setting has this prefix and its name in upper case."""
 
-_OF_JSON = ("storage_roots", "storage_options", "storage_credentials")
+_OF_JSON = ("storage_roots", "storage_options", "storage_credentials", "identity_provider")
 
 
 def load_settings(file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]) -> ServerSettings:
@@ -80,6 +81,8 @@ def _check(settings: ServerSettings) -> None:
             f"The server was given {settings.workers} workers over a SQLite file, of which one process writes at a time. Set one "
             "worker, or use PostgreSQL."
         )
+    if settings.identity_provider is not None:
+        _check_keys(settings.identity_provider)
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise InvalidArgumentError("For TLS the server needs both settings: tls_certificate and tls_key.")
     if settings.tls_certificate is not None:
@@ -91,6 +94,18 @@ def _check(settings: ServerSettings) -> None:
         )
 
 
+def _check_keys(provider: IdentityProvider) -> None:
+    """Check the keys in a file. Those of a URL are read for the first request: the provider need not run when the server starts."""
+    if is_url(provider.jwks):
+        return
+    try:
+        key_set(read_keys(provider.jwks), provider.algorithms)
+    except KeySetError as error:
+        raise InvalidArgumentError(
+            f"The keys of the identity provider in {provider.jwks} cannot be used: {error}."
+        ) from None
+
+
 def _check_tls(settings: ServerSettings) -> None:
     assert settings.tls_certificate is not None
     try:
@@ -99,10 +114,3 @@ def _check_tls(settings: ServerSettings) -> None:
         raise InvalidArgumentError(
             f"The certificate {settings.tls_certificate} and the key {settings.tls_key} cannot be used: {error}."
         ) from error
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"

@@ -1,4 +1,4 @@
-"""How many requests of one token a process takes in a minute."""
+"""How many requests of one caller a process takes in a minute."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ _MINUTE = 60.0
 
 
 class RateLimit:
-    """Counts the requests of each token since the start of its minute. Thread-safe.
+    """Counts the requests of each caller since the start of its minute. Thread-safe.
 
     Args:
         clock: seconds that only grow.
@@ -21,16 +21,16 @@ class RateLimit:
         self._lock = threading.Lock()
         self._minutes: dict[str, tuple[float, int]] = {}
 
-    def count(self, token_id: str) -> None:
-        """Count a request. Raises TooManyRequestsError."""
+    def count(self, caller: str) -> None:
+        """Count a request of a caller, e.g. ``token 3f1c9a0b7d2e``. Raises TooManyRequestsError."""
         now = self._clock()
         with self._lock:
-            began, count = self._minutes.get(token_id, (now, 0))
+            began, count = self._minutes.get(caller, (now, 0))
             if now - began >= _MINUTE:
                 began, count = now, 0
-            self._minutes[token_id] = began, count + 1
+            self._minutes[caller] = began, count + 1
         if count >= self._max:
             raise TooManyRequestsError(
-                f"The token {token_id} has made {self._max} requests in a minute, which is the limit. Nothing was changed. "
+                f"The {caller} has made {self._max} requests in a minute, which is the limit. Nothing was changed. "
                 f"Retry in {_MINUTE - (now - began):.0f} seconds."
             )

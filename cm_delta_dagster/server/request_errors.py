@@ -8,7 +8,7 @@ class RequirementConflictError(CommitConflictError):
 
 
 class TooManyRequestsError(CmDeltaError):
-    """A token has made as many requests in a minute as it may. Nothing was changed."""
+    """A caller has made as many requests in a minute as it may. Nothing was changed."""
 
 
 class NotServedError(CmDeltaError):

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cm_delta_dagster.server.identity.provider import IdentityProvider
 from cm_delta_dagster.server.storage_credentials import PrefixCredentials
 
 
@@ -19,6 +20,7 @@ class ServerSettings(BaseModel):
         storage_roots: locations below which the server reads and writes files; without any, the warehouse.
         storage_options: options of the object store.
         storage_credentials: how the server gets the credentials for files that it gives to callers, by prefix of their tables.
+        identity_provider: whose JWTs callers may send beside tokens of the catalog; None for no provider.
         workers: processes that serve.
         session_key: secret that signs the sessions of the page; without one each start has another key, so that browsers sign in
             again. Servers behind one balancer have the same.
@@ -38,6 +40,7 @@ class ServerSettings(BaseModel):
     storage_roots: tuple[str, ...] = ()
     storage_options: dict[str, Any] = Field(default_factory=dict, repr=False)
     storage_credentials: tuple[PrefixCredentials, ...] = Field(default=(), repr=False)
+    identity_provider: IdentityProvider | None = None
     host: str = "127.0.0.1"
     port: int = Field(default=8181, ge=0, le=65535)
     session_key: str = Field(default_factory=lambda: secrets.token_urlsafe(32), min_length=32, repr=False)

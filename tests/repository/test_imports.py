@@ -37,6 +37,7 @@ ALLOWED = {
     "fsspec": _STORAGE,
     "gcsfs": _STORAGE,
     "jinja2": _SERVER,
+    "jwt": _SERVER,
     "httpx": ("cm_delta_dagster.catalog.rest",),
     "polars": (*_FRAMES, "definitions"),
     "psycopg": _SQL,

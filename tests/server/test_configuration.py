@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.server.configuration import is_loopback, load_settings
+from cm_delta_dagster.server.configuration import load_settings
+from cm_delta_dagster.server.hosts import is_loopback
 from cm_delta_dagster.server.serving import listening_socket
 from cm_delta_dagster.server.settings import ServerSettings
 

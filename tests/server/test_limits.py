@@ -73,10 +73,10 @@ def test_a_minute_of_a_token_begins_with_its_first_request() -> None:
     now = 100.0
     limit = RateLimit(2, clock=lambda: now)
     for _ in range(3):
-        for token_id in ("a", "a", "b"):
-            limit.count(token_id)
+        for caller in ("token a", "token a", "principal a"):
+            limit.count(caller)
         with pytest.raises(TooManyRequestsError, match="The token a has made 2 requests in a minute"):
-            limit.count("a")
+            limit.count("token a")
         now += 60
 
 

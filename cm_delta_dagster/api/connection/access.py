@@ -56,7 +56,7 @@ class ConnectionAccess(ConnectionPart):
             privileges: one of ``read``, ``append``, ``modify``, ``alter``, ``maintain``, ``own``, or several.
             scope: ``*`` for all tables, ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. A grant on a wide scope
                 applies to tables that are created later, too.
-            to: a principal, a role, or ``public`` for everybody.
+            to: a principal, a role, or ``public`` for everybody; ``role:NAME`` for a role of an identity provider.
             reason: for the audit.
             future: grant on a catalog or a schema that has no table yet.
 

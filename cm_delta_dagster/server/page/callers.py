@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tokens import AccessToken
 from cm_delta_dagster.errors import NotAuthenticatedError
 from cm_delta_dagster.server.auth import catalog_for
+from cm_delta_dagster.server.identity.jwt_callers import JwtCaller
 from cm_delta_dagster.server.markup.rendering import rendered
 from cm_delta_dagster.server.page.sessions import SESSION_MS, PageSession, SessionSigner
 
@@ -31,16 +32,30 @@ class PageCaller:
 
     Attributes:
         catalog: for the calls of the principal, within the limits of the token.
+        proven: the token of the catalog, or whom a JWT names.
         form_token: for the forms of the answer.
     """
 
     catalog: SqlCatalog
-    token: AccessToken
+    proven: AccessToken | JwtCaller
     form_token: str
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the caller may change nothing."""
+        return isinstance(self.proven, AccessToken) and self.proven.read_only
+
+    @property
+    def proof(self) -> str:
+        """What the session was signed in with, and the roles that a JWT names."""
+        if isinstance(self.proven, AccessToken):
+            return f"Token {self.proven.token_id}"
+        return f"Roles: {', '.join(self.proven.roles) or 'none'}"
 
     def scope(self, asked: str) -> str:
         """The scope of a list: what is asked for, or else that of the token; empty for the whole catalog."""
-        return asked.strip() or ("" if self.token.scope == WHOLE_CATALOG else self.token.scope)
+        of_token = self.proven.scope if isinstance(self.proven, AccessToken) else WHOLE_CATALOG
+        return asked.strip() or ("" if of_token == WHOLE_CATALOG else of_token)
 
     def show(self, template: str, **values: Any) -> HTMLResponse:
         """The answer with a template for this caller."""
@@ -97,16 +112,22 @@ def _is_encrypted(request: Request) -> bool:
 def page_caller(request: Request) -> PageCaller:
     """The caller of the request. A browser that is not signed in is sent to the form. Raises NotAuthenticatedError."""
     session = session_of(request)
-    if session is None or not session.token_id:
+    if session is None or session.caller is None:
         if request.method == "GET":
             raise HTTPException(303, "You are not signed in.", headers={"Location": SIGN_IN})
         raise NotAuthenticatedError(
             "You are not signed in, or the session has ended. Nothing was changed. Sign in again."
         )
-    catalog: SqlCatalog = request.app.state.catalog
-    token = catalog.tokens.token_in_use(session.token_id)
+    caller = session.caller
+    if isinstance(caller, str):
+        catalog: SqlCatalog = request.app.state.catalog
+        proven: AccessToken | JwtCaller = catalog.tokens.token_in_use(caller)
+    elif request.app.state.identity is None:
+        raise NotAuthenticatedError("The server has no identity provider any more. Nothing was changed. Sign in again.")
+    else:
+        proven = caller
     return PageCaller(
-        catalog=catalog_for(request, token), token=token, form_token=signer_of(request).form_token(session)
+        catalog=catalog_for(request, proven), proven=proven, form_token=signer_of(request).form_token(session)
     )
 
 

@@ -2,8 +2,9 @@
 
 The cookie does not have the secret of the token, not even encrypted: who steals it has the rights of the token for some hours and
 on the page alone, and cannot call the APIs. It has the id of the token, which each request looks up, so that a session ends when
-its token is revoked or expires. Server and database keep nothing about sessions: any process that has the same key serves them.
-The price is that a copy of a cookie works until its time is over, even after its browser has signed out; revoke the token then.
+its token is revoked or expires. A session that a JWT began has its principal and its roles, and ends with the JWT. Server and
+database keep nothing about sessions: any process that has the same key serves them. The price is that a copy of a cookie works
+until its time is over, even after its browser has signed out; revoke the token then.
 
 The key is not made from what the database has: who can read the database finds digests of tokens, and must not be able to sign in.
 
@@ -17,10 +18,16 @@ import hashlib
 import hmac
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+
+from cm_delta_dagster.catalog.tokens import AccessToken
+from cm_delta_dagster.server.identity.jwt_callers import JwtCaller
 
 SESSION_MS = 8 * 60 * 60 * 1000
 """How long a session lasts at most, in milliseconds."""
+
+MAX_COOKIE = 3800
+"""The longest value of a cookie that is begun: browsers keep 4096 characters, with the name and the attributes."""
 
 _COOKIE, _FORM = b"cookie:", b"form:"
 
@@ -30,19 +37,23 @@ class PageSession:
     """A session.
 
     Attributes:
-        token_id: of the token that signed in; empty before.
+        caller: the id of the token that signed in, or whom the JWT named that did; None before.
         expires_ms: epoch milliseconds, the catalog's clock.
         nonce: differs for each session.
     """
 
-    token_id: str
+    caller: str | JwtCaller | None
     expires_ms: int
     nonce: str
 
     @classmethod
-    def begin(cls, token_id: str, *, now_ms: int) -> "PageSession":
-        """A new session; with an empty ``token_id`` one that can sign in."""
-        return cls(token_id=token_id, expires_ms=now_ms + SESSION_MS, nonce=secrets.token_urlsafe(16))
+    def begin(cls, caller: AccessToken | JwtCaller | None, *, now_ms: int) -> "PageSession":
+        """A new session; without a caller one that can sign in."""
+        expires_ms = now_ms + SESSION_MS
+        if isinstance(caller, JwtCaller):
+            expires_ms = min(expires_ms, caller.expires_ms)
+        kept = caller.token_id if isinstance(caller, AccessToken) else caller
+        return cls(caller=kept, expires_ms=expires_ms, nonce=secrets.token_urlsafe(16))
 
 
 class SessionSigner:
@@ -69,8 +80,9 @@ class SessionSigner:
             return None
         if not _is_equal(signature, self._signature(_COOKIE, content)):
             return None
-        token_id, expires_ms, nonce = json.loads(content)
-        session = PageSession(token_id=token_id, expires_ms=expires_ms, nonce=nonce)
+        kept, expires_ms, nonce = json.loads(content)
+        caller = _jwt_caller(*kept) if isinstance(kept, list) else kept
+        session = PageSession(caller=caller, expires_ms=expires_ms, nonce=nonce)
         return session if now_ms < session.expires_ms else None
 
     def form_token(self, session: PageSession) -> str:
@@ -86,7 +98,13 @@ class SessionSigner:
 
 
 def _content(session: PageSession) -> bytes:
-    return json.dumps([session.token_id, session.expires_ms, session.nonce]).encode()
+    caller = astuple(session.caller) if isinstance(session.caller, JwtCaller) else session.caller
+    return json.dumps([caller, session.expires_ms, session.nonce]).encode()
+
+
+def _jwt_caller(principal: str, roles: list[str], expires_ms: int) -> JwtCaller:
+    """The caller of a list that :func:`_content` has made."""
+    return JwtCaller(principal=principal, roles=tuple(roles), expires_ms=expires_ms)
 
 
 def _text(content: bytes) -> str:

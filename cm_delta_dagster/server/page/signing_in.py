@@ -5,9 +5,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.errors import NotAuthenticatedError
-from cm_delta_dagster.server.auth import catalog_for
+from cm_delta_dagster.server.auth import catalog_for, proven_caller
 from cm_delta_dagster.server.markup.rendering import rendered
 from cm_delta_dagster.server.page.callers import (
     SIGN_IN,
@@ -18,7 +17,7 @@ from cm_delta_dagster.server.page.callers import (
     session_of,
     signer_of,
 )
-from cm_delta_dagster.server.page.sessions import PageSession
+from cm_delta_dagster.server.page.sessions import MAX_COOKIE, PageSession
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,14 +31,16 @@ def sign_in_form(request: Request) -> HTMLResponse:
 @router.post(SIGN_IN)
 def sign_in(request: Request, form: PostedForm) -> Response:
     """Begin a session with the token of the form, or show the form again."""
-    catalog: SqlCatalog = request.app.state.catalog
     try:
-        token = catalog.tokens.authenticate(form.get("token", "").strip())
+        caller = proven_caller(request, form.get("token", "").strip())
     except NotAuthenticatedError as error:
         return _form(request, message=error.message, status=401)
-    catalog_for(request, token)  # It counts as a use.
+    catalog_for(request, caller)  # It counts as a use.
+    session = PageSession.begin(caller, now_ms=now_of(request))
+    if len(signer_of(request).cookie(session)) > MAX_COOKIE:
+        return _form(request, message="The token names more roles than the cookie of a session can have.", status=400)
     answer = RedirectResponse("/", 303)
-    keep_session(request, answer, PageSession.begin(token.token_id, now_ms=now_of(request)))
+    keep_session(request, answer, session)
     return answer
 
 
@@ -57,7 +58,7 @@ def _form(request: Request, **shown: Any) -> HTMLResponse:
     session = session_of(request)
     is_new = session is None
     if session is None:
-        session = PageSession.begin("", now_ms=now_of(request))
+        session = PageSession.begin(None, now_ms=now_of(request))
     values = {"message": "", **shown, "form_token": signer_of(request).form_token(session)}
     answer = rendered("sign_in.html", values, status=status)
     if is_new:

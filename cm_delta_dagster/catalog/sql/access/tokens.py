@@ -8,21 +8,18 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.access import ROLE, USER, WHOLE_CATALOG
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.audit import Change
 from cm_delta_dagster.catalog.sql.access.grants import scope_of
-from cm_delta_dagster.catalog.sql.database.callers import caller_of, checked_principal, now_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, checked_user, now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.prepared import Prepared
 from cm_delta_dagster.catalog.sql.database.schema import NAME_COLUMNS, TABLES, TOKENS, identifier_of
 from cm_delta_dagster.catalog.texts import checked_reason
-from cm_delta_dagster.catalog.tokens import USE_INTERVAL_MS, AccessToken, CreatedToken
+from cm_delta_dagster.catalog.tokens import SECRET_PREFIX, USE_INTERVAL_MS, AccessToken, CreatedToken
 from cm_delta_dagster.errors import InvalidArgumentError, NotAuthenticatedError
-
-_SECRET_PREFIX = "cmd_"
-"""Programs that look for secrets in texts recognize it."""
 
 _UNKNOWN = "The catalog does not know the token. Ask an owner of the catalog for a new one."
 _ID = re.compile("[0-9a-f]{12}")
@@ -59,14 +56,14 @@ class SqlTokens(Part):
         scope: str = WHOLE_CATALOG,
     ) -> CreatedToken:
         """Create a token. Raises InvalidArgumentError, TableNotFoundError, OperationRefusedError."""
-        principal = _user_name(principal)
+        principal = checked_user(principal)
         if expires_in_ms is not None and not is_duration(expires_in_ms, at_least=1):
             raise InvalidArgumentError(
                 f"A token cannot expire after {expires_in_ms} milliseconds; give a positive duration of at most a hundred years."
             )
         guard.require(connection, guard.Operation.MANAGE_TOKENS, WHOLE_CATALOG)
         place = scope_of(connection, scope)
-        secret = f"{_SECRET_PREFIX}{secrets.token_urlsafe(32)}"
+        secret = f"{SECRET_PREFIX}{secrets.token_urlsafe(32)}"
         now_ms = now_of(connection)
         token = AccessToken(
             token_id=secrets.token_hex(6),
@@ -158,15 +155,6 @@ def _in_use(token: AccessToken, *, now_ms: int) -> AccessToken:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _user_name(name: str) -> str:
-    checked = checked_principal(name)
-    if checked is None or checked.startswith((USER, ROLE)):
-        raise InvalidArgumentError(
-            f"A token cannot be for {name!r}: give the name of a user or a pipeline, without a prefix and not of a role."
-        )
-    return checked
 
 
 def _token(row: Any) -> AccessToken:

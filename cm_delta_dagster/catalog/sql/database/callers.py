@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.access import CallerSource
+from cm_delta_dagster.catalog.access import ROLE, USER, CallerSource
 from cm_delta_dagster.errors import InvalidArgumentError
 
 SESSION_USER = "cm_delta_session_user"
@@ -55,6 +55,16 @@ def checked_principal(name: str | None) -> str | None:
             f"A principal has a name of {len(name)} characters; names have at most {_MAX_LENGTH}. Give a shorter name."
         )
     return name
+
+
+def checked_user(name: str | None) -> str:
+    """The name of a principal that a token is for. Raises InvalidArgumentError as :func:`checked_principal`, and for a role."""
+    checked = checked_principal(name)
+    if checked is None or checked.startswith((USER, ROLE)):
+        raise InvalidArgumentError(
+            f"A token cannot be for {name!r}: give the name of a user or a pipeline, without a prefix and not of a role."
+        )
+    return checked
 
 
 _UNSTATED = CallIdentity(principal=None)
