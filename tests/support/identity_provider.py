@@ -1,6 +1,7 @@
 """An identity provider in this process: real keys, the JWTs that it signs, and a server of HTTP that publishes its keys."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -71,6 +73,7 @@ class Provider:
     Attributes:
         url: where it publishes its keys.
         paths: of the requests.
+        answers: a test clears it to let requests wait.
     """
 
     url: str = ""
@@ -78,6 +81,7 @@ class Provider:
     headers: dict[str, str] = field(default_factory=dict)
     content: bytes = b""
     paths: list[str] = field(default_factory=list)
+    answers: threading.Event = field(default_factory=threading.Event)
 
     def settings(self, **other: Any) -> dict[str, Any]:
         """What the setting ``identity_provider`` of a server has."""
@@ -85,13 +89,14 @@ class Provider:
 
 
 @contextmanager
-def identity_provider() -> Iterator[Provider]:
-    """A provider with the key ``first`` on a free port of this machine."""
+def identity_provider(*, tls: tuple[Path, Path] | None = None) -> Iterator[Provider]:
+    """A provider with the key ``first`` on a free port of this machine; ``tls`` has the files of a certificate and its key."""
     provider = Provider(content=key_set_of(jwk("first", rsa_key("first"))))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             provider.paths.append(self.path)
+            provider.answers.wait(300)
             self.send_response(provider.status)
             for name, value in {"Content-Length": str(len(provider.content)), **provider.headers}.items():
                 self.send_header(name, value)
@@ -102,11 +107,17 @@ def identity_provider() -> Iterator[Provider]:
             """Nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        if tls is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        provider.url = f"http://127.0.0.1:{server.server_port}/keys"
+        provider.answers.set()
+        provider.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}/keys"
         try:
             yield provider
         finally:
+            provider.answers.set()
             server.shutdown()
             thread.join()

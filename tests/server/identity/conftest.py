@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from cm_delta_dagster.server.identity import key_set
 from cm_delta_dagster.server.identity.provider import IdentityProvider
 from cm_delta_dagster.server.settings import ServerSettings
 from tests.support.identity_provider import Provider, identity_provider
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However loaded the machine is, the server waits for its provider, and it asks no proxy of the machine."""
+    monkeypatch.setattr(key_set, "_TIMEOUT_SECONDS", 300.0)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """When the keys of a provider are read, and how long they are used while they cannot be read. The provider is a real server."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from cm_delta_dagster.errors import CatalogUnavailableError
@@ -8,6 +10,7 @@ from cm_delta_dagster.server.identity.key_cache import MIN_SECONDS_BETWEEN_READS
 from cm_delta_dagster.server.identity.provider import IdentityProvider
 from tests.support.identity_provider import Provider, jwk, key_set_of, rsa_key
 from tests.support.log_records import messages_of
+from tests.support.waiting import until
 
 REFRESH, LIMIT = 300.0, 3600.0
 
@@ -96,3 +99,24 @@ def test_without_keys_from_the_start_requests_are_refused_until_they_can_be_read
     provider.status = 200
     clock.now += MIN_SECONDS_BETWEEN_READS
     assert keys.key("first", "RS256") is not None
+
+
+def test_who_has_a_known_key_does_not_wait_while_another_request_reads_the_keys(provider: Provider) -> None:
+    clock = Seconds()
+    keys = cache_of(provider, clock)
+    assert keys.key("first", "RS256") is not None
+    provider.content = key_set_of(jwk("second", rsa_key("second")))
+    provider.answers.clear()
+    clock.now += REFRESH + 1
+    with ThreadPoolExecutor(3) as threads:
+        try:
+            reading = threads.submit(keys.key, "second", "RS256")
+            until(lambda: len(provider.paths) == 2)
+            known = threads.submit(keys.key, "first", "RS256")
+            until(known.done)
+            unknown = threads.submit(keys.key, "second", "RS256")
+            assert not reading.done() and not unknown.done()
+        finally:
+            provider.answers.set()
+    assert known.result() is not None and reading.result() is not None and unknown.result() is not None
+    assert len(provider.paths) == 2

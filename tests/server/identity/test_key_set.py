@@ -8,10 +8,12 @@ import pytest
 
 from cm_delta_dagster.server.identity.key_set import KeySetError, key_set, read_keys
 from cm_delta_dagster.server.identity.provider import SignatureAlgorithm
+from tests.server.test_serve_command import make_certificate
 from tests.support.identity_provider import (
     Provider,
     curve_key,
     edwards_key,
+    identity_provider,
     jwk,
     key_set_of,
     rsa_key,
@@ -92,3 +94,15 @@ def test_what_cannot_be_read_is_an_error(provider: Provider, tmp_path: Path) -> 
     for source in (provider.url, str(tmp_path), str(tmp_path / "none"), "https://127.0.0.1:9/keys", "http://[::1]:9/"):
         with pytest.raises(KeySetError):
             read_keys(source)
+
+
+def test_keys_are_read_by_tls_from_a_server_whose_certificate_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tls = make_certificate(tmp_path)
+    with identity_provider(tls=tls) as provider:
+        with pytest.raises(KeySetError, match="CERTIFICATE_VERIFY_FAILED"):
+            read_keys(provider.url)
+        monkeypatch.setenv("SSL_CERT_FILE", str(tls[0]))
+        assert read_keys(provider.url) == provider.content
+        assert provider.paths == ["/keys"]
