@@ -120,12 +120,14 @@ def test_a_jwt_that_expires_during_a_request_serves_no_other(server_settings: Se
             target=lambda: answers.append(httpx.get(f"{server.url}{UNITY_PATH}/wait", headers=headers, timeout=300))
         )
         waiting.start()
-        assert entered.wait(300)
-        clock.now += 1
-        refused = httpx.get(url, headers=headers)
+        try:
+            assert entered.wait(300)
+            clock.now += 1
+            refused = httpx.get(url, headers=headers)
+        finally:
+            released.set()
+            waiting.join()
         assert refused.status_code == 401 and "has expired" in refused.text
-        released.set()
-        waiting.join()
         assert answers[0].status_code == 200
 
 
