@@ -119,11 +119,11 @@ class JwtVerifier:
 
 
 def _milliseconds(seconds: Any) -> int:
-    """Of a time in a JWT, which is a number of seconds."""
+    """Of a time in a JWT, which is a number of seconds; a fraction of a second is cut off."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     if not is_number or (isinstance(seconds, float) and not math.isfinite(seconds)):
         _refuse(_MALFORMED)
-    return int(seconds * 1000)
+    return int(seconds) * 1000
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -329,6 +329,8 @@ def test_clocks_may_differ_by_the_setting_and_names_are_read_where_it_says(provi
     for now_s, message in ((1000 - SKEW - 1, "is not valid yet"), (2000 + SKEW, "has expired")):
         with pytest.raises(NotAuthenticatedError, match=message):
             verifier.caller(token, now_ms=now_s * 1000)
+    never = {**fields, "exp": 1e308, "iat": 1000.9}
+    assert verifier.caller(signed(never), now_ms=1_000_000).expires_ms == int(1e308) * 1000
     without = {**fields, "realm_access": {}}
     assert verifier.caller(signed(without), now_ms=1_500_000).roles == ()
     for wrong in ({"realm_access": "a"}, {"realm_access": ["roles"]}, {"user": "ana"}, {"user": {}}):
