@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jwt.algorithms import RSAAlgorithm
 
 from cm_delta_dagster.server.identity.key_set import KeySetError, key_set, read_keys
 from cm_delta_dagster.server.identity.provider import SignatureAlgorithm
@@ -44,7 +45,11 @@ FIRST = jwk("first", rsa_key("first"))
         {**FIRST, "key_ops": "verify"},
         {**FIRST, "alg": "HS256"},
         {**FIRST, "kty": "EC"},
-        {**FIRST, "d": "AQAB"},
+        {
+            **RSAAlgorithm.to_jwk(rsa_key("first"), as_dict=True),
+            "kid": "first",
+            "key_ops": ["verify"],
+        },  # A private key.
         {**FIRST, "n": "?"},
         {**FIRST, "n": 5},
         {name: value for name, value in FIRST.items() if name != "kid"},
