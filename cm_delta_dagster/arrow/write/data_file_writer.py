@@ -98,7 +98,7 @@ def write_arrow_parts(
         spec=spec,
         columns=columns,
         missing=MissingValues.of(layout.schema, schema.names, now_ms=spec.now_ms),
-        generated=GeneratedValues.of(layout, schema.names, {column.item.name: column.as_read for column in columns}),
+        generated=_generated(layout, schema.names, spec, columns),
     )
     try:
         with files.threads:
@@ -110,6 +110,15 @@ def write_arrow_parts(
     except BaseException:  # No thread writes any more.
         discard_below(store, directory)
         raise
+
+
+def _generated(
+    layout: TableLayout, names: Sequence[str], spec: WriteSpec, columns: Sequence[StoredColumn]
+) -> GeneratedValues:
+    """The generated columns of rows with the columns ``names``; none of rows that only move, which have them all."""
+    if not spec.checked:
+        return GeneratedValues(missing=(), offered=())
+    return GeneratedValues.of(layout, names, {column.item.name: column.as_read for column in columns})
 
 
 def _batches(reader: pa.RecordBatchReader, *, of_caller: bool) -> Iterator[pa.RecordBatch]:

@@ -148,3 +148,31 @@ def test_both_engines_drop_features_and_purge_alike(lake: Connection, spark: Spa
         states.append(before)
     assert states[0] == states[1]
     assert marks[0] == marks[1]
+
+
+@pytest.mark.requirements("GEN-1")
+def test_rows_that_only_move_need_no_rule_that_spark_evaluates(lake: Connection) -> None:
+    """Generated columns and constraints are not evaluated again by OPTIMIZE, REORG and DELETE."""
+    lake.sql(
+        "CREATE TABLE main.s.ruled (id INT, s STRING, g STRING GENERATED ALWAYS AS (upper(s))) "
+        "TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')"
+    )
+    lake.sql("ALTER TABLE main.s.ruled ADD CONSTRAINT low CHECK (lower(s) = s)")
+    table = lake.table("main.s.ruled")
+    for number in range(3):
+        table.append([{"id": number, "s": "a"}, {"id": number + 10, "s": "b"}])
+    table.optimize()
+    table.delete("id = 1", engine="arrow")
+    assert sorted((row["id"], row["g"]) for row in table.to_arrow().to_pylist()) == [
+        (0, "A"),
+        (2, "A"),
+        (10, "B"),
+        (11, "B"),
+        (12, "B"),
+    ]
+    assert [entry.operation for entry in _infos(table)][:2] == ["DELETE", "OPTIMIZE"]
+    assert all((entry.engine_info or "").endswith("(arrow)") for entry in _infos(table)[:2])
+
+
+def _infos(table: DeltaTable) -> list[Any]:
+    return [entry.commit_info for entry in table.history()]
