@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.commit_rules import OnViolation
-from cm_delta_dagster.catalog.holds import Hold, HoldState, WaitsFor
+from cm_delta_dagster.catalog.holds import HeldWrite, Hold, HoldRequest, HoldState, WaitsFor
 from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
     Ratified,
@@ -286,6 +286,31 @@ def who_staged_does_not_approve_its_own_hold(bench: Bench) -> None:
         assert isinstance(owner.coordinator.commit(table_id, ratifying), Ratified)
 
 
+def who_staged_says_what_the_checks_of_its_request_have_read(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
+        table_id = create(owner).table_id
+        owner.access.enable_grants()
+        for writer in (ana, bob):
+            privileges = [Privilege.READ, Privilege.APPEND, Privilege.MODIFY, Privilege.MAINTAIN]
+            owner.access.grant(privileges, str(NAME), principal_of(writer))
+        proposal = with_actions(1, removes=1)
+        hold = _held(ana, {table_id: proposal})
+        owner.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        ratifying = {table_id: replace(proposal, hold_id=hold.hold_id)}
+
+        def intend(catalog: Catalog, intent: str) -> Hold | None:
+            return catalog.coordinator.hold(ratifying, HoldRequest(writes={table_id: HeldWrite(intent=intent)}))
+
+        for intent in ('{"round": 1}', '{"round": 2}'):
+            turned = intend(ana, intent)
+            assert turned is not None and (turned.hold_id, turned.waits_for) == (hold.hold_id, WaitsFor.APPROVAL)
+            assert owner.holds.held_proposals(hold.hold_id)[0].intent == intent
+        with pytest.raises(OperationRefusedError, match="privilege own"):
+            intend(bob, '{"round": 3}')
+        assert owner.holds.held_proposals(hold.hold_id)[0].intent == '{"round": 2}'
+        assert isinstance(owner.coordinator.commit_together(ratifying), RatifiedTogether)
+
+
 def a_hold_follows_its_table_until_that_is_dropped(bench: Bench) -> None:
     elsewhere = replace(NAME, table="elsewhere")
     with bench.client() as catalog:
@@ -314,5 +339,6 @@ HOLDS_CONTRACT: tuple[Rule, ...] = (
     commits_of_several_tables_wait_for_an_approval,
     who_staged_ratifies_and_discards_and_no_other_but_owners,
     who_staged_does_not_approve_its_own_hold,
+    who_staged_says_what_the_checks_of_its_request_have_read,
     a_hold_follows_its_table_until_that_is_dropped,
 )

@@ -3,6 +3,7 @@
 from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.commits.transaction_intent import HoldAudit
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.ratify_hold import held_tables
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -31,8 +32,15 @@ def change(lake: Lake, table: Table, *removed: str, adds: str | None = None) -> 
     return transaction
 
 
-def held(lake: Lake, *changes: tuple[Table, Transaction], duration_ms: int = HOLD_DURATION_MS) -> Hold:
+def held(
+    lake: Lake,
+    *changes: tuple[Table, Transaction],
+    duration_ms: int = HOLD_DURATION_MS,
+    needs_audit: bool = False,
+) -> Hold:
     """Hold transactions as one group."""
+    for _, transaction in changes:
+        transaction.audit = HoldAudit(has_passed=False) if needs_audit else None
     parts = [TableCommit(committer=table.committer, transaction=transaction) for table, transaction in changes]
     together = MultiTableCommit(parts, coordinator=lake.client.coordinator, settings=lake.client.settings)
     return together.hold(duration_ms=duration_ms)

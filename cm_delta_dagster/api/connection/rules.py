@@ -96,6 +96,7 @@ class ConnectionRules(ConnectionPart):
         Raises:
             CommitConflictError: another commit changed what it depends on; the message names it, and the request is closed.
             HoldClosedError: the request was rejected, has expired, or was closed by a conflict.
+            HoldOutdatedError: checks of the commit have not read it yet, or others have changed rows since; the request stays.
             CommitRefusedError: a rule refuses the commit with and without an approval, or the request was not made for the rule
                 as it is now; the request stays.
             OperationRefusedError: the caller does not own the table; the request stays.

@@ -55,8 +55,8 @@ class TableCommitter:
         self.lock = lock
         self.catalog_id = catalog_id
 
-    def begin(self, transaction: Transaction, *, audited_version: int | None = None) -> Rebase:
-        """Prepare to commit ``transaction`` on its snapshot. ``audited_version`` as in :class:`Rebase`."""
+    def begin(self, transaction: Transaction) -> Rebase:
+        """Prepare to commit ``transaction`` on its snapshot."""
         self.lock.note_snapshot(transaction.snapshot.version)
         return Rebase(
             transaction,
@@ -64,7 +64,7 @@ class TableCommitter:
             store=self._store,
             threads=self._settings.read_threads,
             on_winners=self._note_winners,
-            audited_version=audited_version,
+            audited_version=None if transaction.audit is None else transaction.audit.version,
         )
 
     def preview(self, transaction: Transaction) -> tuple[Snapshot, CommitActions]:

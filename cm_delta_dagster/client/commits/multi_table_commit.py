@@ -34,11 +34,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """The transaction of one table, and what commits transactions of that table. ``audited_version`` as in ``Rebase``."""
+    """The transaction of one table, and what commits transactions of that table."""
 
     committer: TableCommitter
     transaction: Transaction
-    audited_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +78,14 @@ class MultiTableCommit:
         Raises:
             ApprovalRequiredError: the commits wait for an approval.
             CommitConflictError: a winner changed data that a transaction depends on; the message names table and winner.
-            HoldOutdatedError: a winner changed rows of a table after its audited version.
+            HoldOutdatedError: a winner changed rows of a table after the audit of its held commit.
             CommitRejectedError: the catalog refused a proposal for another reason than the version, or the commits of one of
                 several tables are made by creating files.
             CommitRetriesExceededError: every attempt conflicted with compatible commits of other writers.
             CommitStateUnknownError: the catalog did not answer, and the outcome is unknown. After every other error nothing is
                 ratified.
         """
-        rebases = [part.committer.begin(part.transaction, audited_version=part.audited_version) for part in self._parts]
+        rebases = [part.committer.begin(part.transaction) for part in self._parts]
         attempts = self._max_attempts
         for number in range(attempts):
             with self._wait(rebases, number) as has_waited:
@@ -121,6 +120,19 @@ class MultiTableCommit:
         hold = self._hold(tries, waits_for=WaitsFor.RATIFICATION, duration_ms=duration_ms)
         assert hold is not None, "only a request for an approval can be unnecessary"
         return hold
+
+    def request_approval(self) -> None:
+        """Have a hold that waits for an approval keep the audit of its transactions, in place of :meth:`ratify`.
+
+        Raises:
+            ApprovalRequiredError: always, unless it is one of these.
+            CommitConflictError, HoldOutdatedError, CommitRejectedError: as :meth:`ratify`.
+            CatalogUnavailableError: the hold may keep the audit.
+        """
+        rebases = [part.committer.begin(part.transaction) for part in self._parts]
+        for rebase in rebases:
+            rebase.catch_up()
+        self._request_approval(self._for_all(self._prepare, list(zip(self._parts, rebases, strict=True))))
 
     @property
     def _max_attempts(self) -> int:

@@ -151,8 +151,8 @@ class Rebase:
         if audited is not None and winner.version >= audited and changes_data(winner):
             raise HoldOutdatedError(
                 f"{self._transaction.operation} on {self.base.identifier} was checked as version {audited}, and version "
-                f"{winner.version} ({describe(winner)}) has changed rows since. Nothing was committed; the hold stays. Check "
-                "the held state again, and ratify it then."
+                f"{winner.version} ({describe(winner)}) has changed rows since. Nothing was committed; the hold stays. Have the "
+                "held state checked again, e.g. by the step that made it. Then it can be ratified or approved."
             )
 
     def _read(self, ratified: RatifiedCommits) -> tuple[CommitActions, ...]:

@@ -15,7 +15,7 @@ from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions
 from cm_delta_dagster.client.commits.context import ENGINE_INFO, NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.table_counts import counts_after
-from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
+from cm_delta_dagster.client.commits.transaction_intent import HoldAudit, TransactionIntent
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
@@ -48,7 +48,6 @@ from cm_delta_dagster.protocol.features.table_features import (
 )
 from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTECTION_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.schema.types import parse_schema
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 _SYSTEM_DOMAINS = "delta."
@@ -114,6 +113,8 @@ class Transaction:
         """The highest row id of added files that bring their own ids."""
         self.hold_id: str | None = None
         """The hold that the ratification of this commit closes."""
+        self.audit: HoldAudit | None = None
+        """What the checks of the held commit have said; None if nothing checks it."""
         self.lease_token: int | None = None
         """Fencing token of the maintenance lease under which the commit is made; it is refused if that lease has ended."""
         self.group: TransactionGroup | None = None
@@ -205,8 +206,7 @@ class Transaction:
                 f"The metadata domain {domain.domain!r} of {self.snapshot.identifier} belongs to Delta: names that begin with "
                 f"{_SYSTEM_DOMAINS!r} do. Nothing was written. Choose another name."
             )
-        protocol = self._protocol or self.snapshot.protocol
-        if not supports(protocol, "domainMetadata"):
+        if not supports(self._protocol or self.snapshot.protocol, "domainMetadata"):
             raise IllegalCommitError(
                 f"{self.snapshot.identifier} takes no metadata domain {domain.domain!r}: its protocol does not list the "
                 "feature domainMetadata. Nothing was written. Add the feature first."
@@ -274,7 +274,9 @@ class Transaction:
     @property
     def tags(self) -> Mapping[str, str]:
         """The tags of ``commitInfo`` that the commit feed shows too."""
-        return self.context.tags if self.group is None else {**self.context.tags, **self.group.tags}
+        of_audit = {} if self.audit is None else self.audit.tags
+        of_group = {} if self.group is None else self.group.tags
+        return {**self.context.tags, **of_audit, **of_group}
 
     @property
     def transactions(self) -> Mapping[str, SetTransaction]:
@@ -282,7 +284,6 @@ class Transaction:
 
     def pending(self, base: Snapshot) -> PendingCommit:
         """What the check against the commits after ``base`` needs to know of this transaction."""
-        metadata = self.snapshot.metadata
         exclusive = frozenset(self._transactions.keys() - self._noted)
         removed_paths = pa.array([*(file.path for file in self._removes), *self._updated], pa.string())
         return PendingCommit(
@@ -304,8 +305,8 @@ class Transaction:
             ),
             domains=frozenset(self._domains),
             isolation=self.isolation,
-            schema=parse_schema(metadata.schema_string),
-            partition_columns=metadata.partition_columns,
+            schema=self.snapshot.schema,
+            partition_columns=self.snapshot.partition_columns,
             mapping=self.snapshot.column_mapping,
         )
 
@@ -372,8 +373,8 @@ class Transaction:
         """The highest row id of added files that bring their own ids; -1 if none does."""
         own = [add for add in self._adds if add.base_row_id is not None]
         ids = pa.array([add.base_row_id for add in own], pa.int64())
-        records = num_records(pa.array([add.stats for add in own], pa.string()))
-        return max(self.used_row_ids, row_tracking.highest_row_id(ids, records))
+        stats = pa.array([add.stats for add in own], pa.string())
+        return max(self.used_row_ids, row_tracking.highest_row_id(ids, num_records(stats)))
 
     @property
     def intent(self) -> TransactionIntent:
@@ -393,11 +394,12 @@ class Transaction:
             keeps_row_ids=self.keeps_row_ids,
             used_row_ids=self._own_row_ids,
             drops_feature=self._drops_feature,
+            audit=self.audit,
         )
 
     def resume(self, intent: TransactionIntent, commit: CommitActions) -> None:
         """Become the transaction of ``intent``, of which ``commit`` is an attempt that was not ratified."""
-        self.context = intent.context
+        self.context, self.audit = intent.context, intent.audit
         self.txn_id, self.metrics, self.keeps_row_ids = intent.txn_id, dict(intent.metrics), intent.keeps_row_ids
         self._reads, self._reads_whole_table = list(intent.reads), intent.reads_whole_table
         self.used_row_ids, self._adds = intent.used_row_ids, table_to_adds(commit.adds)
@@ -418,8 +420,7 @@ class Transaction:
         metadata = with_enablement(self._metadata, before=base.metadata, version=version, timestamp_ms=timestamp_ms)
         if not self._drops_feature or not supports(self._protocol or base.protocol, "checkpointProtection"):
             return metadata
-        protected = {CHECKPOINT_PROTECTION_KEY: str(version)}
-        return replace(metadata, configuration={**metadata.configuration, **protected})
+        return replace(metadata, configuration={**metadata.configuration, CHECKPOINT_PROTECTION_KEY: str(version)})
 
     @property
     def metadata(self) -> Metadata:

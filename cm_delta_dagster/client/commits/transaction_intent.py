@@ -5,13 +5,33 @@ With the commit itself it is enough to rebase and commit the transaction later, 
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicate_json import decode_predicate, encode_predicate
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldAudit:
+    """What the checks of a held commit have said.
+
+    Attributes:
+        has_passed: False while checks are to read the commit before it may be ratified.
+        version: the version that the commit would have become when they read it; None if rows of other writers do not matter.
+        tags: recorded in the history with those of the write.
+    """
+
+    has_passed: bool
+    version: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any] | None) -> "HoldAudit | None":
+        """The audit of the fields; None without them."""
+        return None if value is None else cls(**value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +45,7 @@ class TransactionIntent:
         updated: paths of the files that are added again with other metadata and the same rows.
         domains: metadata domains that it sets itself.
         used_row_ids: the highest row id of files that bring their own ids.
+        audit: of the held commit; None if nothing checks it.
     """
 
     txn_id: str
@@ -41,6 +62,7 @@ class TransactionIntent:
     keeps_row_ids: bool = False
     used_row_ids: int = -1
     drops_feature: bool = False
+    audit: HoldAudit | None = None
 
     def to_json(self) -> str:
         """The text from which :meth:`parse` makes the same value."""
@@ -52,7 +74,8 @@ class TransactionIntent:
             "max_commit_retries": self.context.max_commit_retries,
         }
         reads = [encode_predicate(predicate) for predicate in self.reads]
-        return json.dumps({**fields, "context": context, "reads": reads})
+        audit = {} if self.audit is None else {"audit": {**asdict(self.audit), "tags": dict(self.audit.tags)}}
+        return json.dumps({**fields, **audit, "context": context, "reads": reads})
 
     @classmethod
     def parse(cls, text: str) -> "TransactionIntent":
@@ -64,7 +87,8 @@ class TransactionIntent:
             context.pop("engine_info", None)  # That of the earlier release that kept the commit.
             properties = CommitProperties(**context)
             reads = tuple(decode_predicate(predicate) for predicate in value.pop("reads"))
-            return cls(**value, **lists, context=properties, reads=reads)
+            audit = HoldAudit.of(value.pop("audit", None))
+            return cls(**value, **lists, context=properties, reads=reads, audit=audit)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise InvalidArgumentError(
                 f"What a held commit has read cannot be understood ({error!r}); it was kept by another "
@@ -72,4 +96,6 @@ class TransactionIntent:
             ) from error
 
 
-_PLAIN_FIELDS = tuple(name for name in TransactionIntent.__dataclass_fields__ if name not in ("context", "reads"))
+_PLAIN_FIELDS = tuple(
+    name for name in TransactionIntent.__dataclass_fields__ if name not in ("context", "reads", "audit")
+)

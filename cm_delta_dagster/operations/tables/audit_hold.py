@@ -46,7 +46,7 @@ def audit_hold(
         HoldOutdatedError: another commit changed rows after each of ``MAX_AUDITS`` checks; the hold is discarded.
         CommitConflictError: another commit changed what the held one depends on; the hold is closed.
         CommitRefusedError: a rule refuses a commit; the hold is discarded.
-        ApprovalRequiredError: a rule demands an approval, which the hold waits for from now on.
+        ApprovalRequiredError: a rule demands an approval, which the hold waits for from now on, with the verdict.
         HoldClosedError: the hold has expired, or was closed by someone else.
         TableStorageMissingError: a file of it, or the version that it read, cannot be read; the hold stays.
         CommitStateUnknownError: the catalog did not answer; a repetition of the write finds the hold or its versions.
@@ -62,9 +62,9 @@ def audit_hold(
         if verdict.reason is not None:
             _discard(client, hold_id, verdict.reason)
             return None
-        audited = {state.table_id: state.latest.version for state in states.values()} if rechecks else None
+        audited = {state.table_id: state.latest.version for state in states.values()} if rechecks else {}
         try:
-            return ratify_hold(client, hold_id, tags=verdict.tags, audited=audited)
+            return ratify_hold(client, hold_id, tags=verdict.tags, audited=audited, has_passed=True)
         except HoldOutdatedError as error:
             outdated = error
         except CommitRefusedError as error:

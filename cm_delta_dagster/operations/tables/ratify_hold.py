@@ -5,7 +5,7 @@ catalog: a process that stops at any point leaves a hold that is pending, or who
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.holds import HeldProposal, Hold, HoldState, WaitsFor, closed_error
 from cm_delta_dagster.client.client import DeltaClient
@@ -13,13 +13,14 @@ from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.commits.held_commit import approval_required, read_held
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.commits.transaction import Transaction
-from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
+from cm_delta_dagster.client.commits.transaction_intent import HoldAudit, TransactionIntent
 from cm_delta_dagster.client.snapshots.table_with_hold import TableWithHold
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CommitConflictError,
     CorruptLogError,
     HoldClosedError,
+    HoldOutdatedError,
     InvalidArgumentError,
     ObjectNotFoundError,
     TableStorageMissingError,
@@ -55,10 +56,13 @@ class RatifiedHold:
 def approve_hold(client: DeltaClient, hold_id: str) -> RatifiedHold:
     """Commit a hold, also one that waits for an approval, which the caller gives. A repeated call returns the same versions.
 
+    An approval publishes what the checks of the hold have passed, and nothing else.
+
     Raises:
         CommitConflictError: another commit changed what it depends on; the hold is closed.
         TableStorageMissingError: a file of it, or the version that it read, cannot be read; the hold stays.
         HoldClosedError: the hold was discarded or rejected, has expired, or was closed by a conflict.
+        HoldOutdatedError: its checks have not read it yet, or another commit has changed rows since; the hold stays.
         CommitRefusedError: a rule refuses a commit, or one that needs an approval was set or changed since the request, or is
             violated only now; the hold stays.
         ApprovalRequiredError: the hold waited for its ratification, and a rule demands an approval; it waits for that now.
@@ -67,7 +71,8 @@ def approve_hold(client: DeltaClient, hold_id: str) -> RatifiedHold:
         TableNotFoundError: a table was dropped.
         CommitStateUnknownError: the catalog did not answer; call it again.
     """
-    return _decide(client, client.holds.held_proposals(hold_id))
+    proposals = client.holds.held_proposals(hold_id)
+    return _decide(client, proposals, None if _waits_for_approval(proposals) else _audits(proposals))
 
 
 def ratify_hold(
@@ -76,30 +81,55 @@ def ratify_hold(
     *,
     tags: Mapping[str, str] | None = None,
     audited: Mapping[str, int] | None = None,
+    has_passed: bool = False,
 ) -> RatifiedHold:
-    """Commit a hold that waits for its ratification.
+    """Commit a hold that waits for its ratification. If it waits for an approval, it keeps what was audited, and is not committed.
 
     Args:
         tags: added to those of the commits, e.g. who audited them.
         audited: by the id of the table, the version of the held state that was checked.
+        has_passed: whether the checks that the hold needs have passed.
 
     Raises as :func:`approve_hold`, ApprovalRequiredError while it waits for an approval, HoldOutdatedError if another commit has
     changed rows since a version in ``audited``, and InvalidArgumentError if ``tags`` changes a tag of the write: the hold stays.
     """
     proposals = client.holds.held_proposals(hold_id)
     hold = proposals[0].hold
-    if hold.state is HoldState.PENDING and hold.waits_for is WaitsFor.APPROVAL:
+    if hold.state is HoldState.PENDING and _waits_for_approval(proposals) and audited is None:
         raise approval_required(hold, is_repeated=False)
-    return _decide(client, proposals, tags=tags, audited=audited)
+    return _decide(client, proposals, _audits(proposals, tags=tags, versions=audited), has_passed=has_passed)
+
+
+def _waits_for_approval(proposals: Sequence[HeldProposal]) -> bool:
+    return proposals[0].hold.waits_for is WaitsFor.APPROVAL
+
+
+def _audits(
+    proposals: Sequence[HeldProposal],
+    *,
+    tags: Mapping[str, str] | None = None,
+    versions: Mapping[str, int] | None = None,
+) -> Mapping[str, HoldAudit]:
+    """By the id of the table, what a ratification records."""
+    checked = CommitProperties(tags=tags or {}).tags
+    return {
+        proposal.table_id: HoldAudit(
+            has_passed=True,
+            version=(versions or {}).get(proposal.table_id),
+            tags={HOLD_TAG: proposal.hold.hold_id, **checked},
+        )
+        for proposal in proposals
+    }
 
 
 def _decide(
     client: DeltaClient,
     proposals: Sequence[HeldProposal],
+    audits: Mapping[str, HoldAudit] | None = None,
     *,
-    tags: Mapping[str, str] | None = None,
-    audited: Mapping[str, int] | None = None,
+    has_passed: bool = False,
 ) -> RatifiedHold:
+    """Commit a hold. ``audits`` by the id of the table, of a ratification; None for an approval."""
     hold = proposals[0].hold
     if hold.state is HoldState.COMMITTED:
         return RatifiedHold(hold=hold, repeated=True)
@@ -108,16 +138,16 @@ def _decide(
     tables = [client.open(client.registry.load_table_by_id(proposal.table_id)) for proposal in proposals]
     try:
         commits = [
-            TableCommit(
-                committer=table.committer,
-                transaction=held_transaction(table, proposal, committing=True),
-                audited_version=None if audited is None else audited.get(table.table_id),
-            )
+            TableCommit(committer=table.committer, transaction=held_transaction(table, proposal, committing=True))
             for table, proposal in zip(tables, proposals, strict=True)
         ]
         for commit in commits:
-            _add_tags(commit.transaction, hold, CommitProperties(tags=tags or {}).tags)
+            _require_audit(commit.transaction, hold, has_passed=has_passed)
+            if audits is not None:
+                _set_audit(commit.transaction, audits[commit.transaction.snapshot.table_id], hold)
         together = MultiTableCommit(commits, coordinator=client.coordinator, settings=client.settings)
+        if audits is not None and _waits_for_approval(proposals):
+            together.request_approval()
         committed = together.finish(together.ratify())
     except (CommitConflictError, HoldClosedError) as error:
         # The commit of a concurrent ratification conflicts with this one, or has closed the hold.
@@ -194,22 +224,30 @@ def held_transaction(table: Table, proposal: HeldProposal, *, committing: bool) 
     return transaction
 
 
-def _add_tags(transaction: Transaction, hold: Hold, tags: Mapping[str, str]) -> None:
-    """Record the hold, and ``tags``, in the history of a commit that its writer held.
+def _require_audit(transaction: Transaction, hold: Hold, *, has_passed: bool) -> None:
+    """Raises HoldOutdatedError for a commit that its checks have not read, or not passed."""
+    if has_passed or transaction.audit is None or transaction.audit.has_passed:
+        return
+    raise HoldOutdatedError(
+        f"The hold {hold.hold_id} for {hold.summary} waits for the checks of an audit, which have not passed. Nothing was "
+        "committed; the hold stays. Wait for the step that made it; or execute that again, which continues the hold; or discard it."
+    )
+
+
+def _set_audit(transaction: Transaction, audit: HoldAudit, hold: Hold) -> None:
+    """Record what was audited in the commit.
 
     Raises:
-        InvalidArgumentError: a name in ``tags`` has another value in the write, or is that of the hold.
+        InvalidArgumentError: a tag has another value in the write, or is that of the hold.
     """
-    if hold.waits_for is not WaitsFor.RATIFICATION:
-        return
     own = {**transaction.context.tags, HOLD_TAG: hold.hold_id}
-    taken = sorted(name for name, value in tags.items() if own.get(name, value) != value)
+    taken = sorted(name for name, value in audit.tags.items() if own.get(name, value) != value)
     if taken:
         raise InvalidArgumentError(
             f"tags sets {taken[0]!r}, which the held write has as {own[taken[0]]!r}. Nothing was committed, and the hold stays. "
             "Choose another name."
         )
-    transaction.context = replace(transaction.context, tags={**own, **tags})
+    transaction.audit = audit
 
 
 def _require_files(table: Table, commit: CommitActions, hold: Hold) -> None:

@@ -16,6 +16,7 @@ from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitPropert
 from cm_delta_dagster.client.commits.held_commit import is_repeated
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
+from cm_delta_dagster.client.commits.transaction_intent import HoldAudit
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
@@ -81,8 +82,11 @@ class DeferredWrites:
             for table_id, staged in self._staged.items()
         }
 
-    def hold(self, *, duration_ms: int = HOLD_DURATION_MS) -> Hold | None:
+    def hold(self, *, duration_ms: int = HOLD_DURATION_MS, needs_audit: bool = False) -> Hold | None:
         """Hold all writes as one group in place of :meth:`commit`. None if there are none.
+
+        Args:
+            needs_audit: whether only an audit may ratify the hold, see ``operations.tables.audit_hold``.
 
         Raises as :meth:`commit`, and
 
@@ -93,6 +97,8 @@ class DeferredWrites:
         self._end_writes()
         if not self._staged:
             return None
+        for staged in self._staged.values():
+            staged.transaction.audit = HoldAudit(has_passed=False) if needs_audit else None
         with self._discarding():
             hold = self._multi_table_commit().hold(duration_ms=duration_ms)
         if is_repeated(hold, [staged.transaction for staged in self._staged.values()]):

@@ -74,7 +74,7 @@ class StepAudit:
         self._has_committed = True
         for output in outputs:
             _refuse_other_writer(output)
-        self._hold = hold = writes.hold(duration_ms=self.hold_ms)
+        self._hold = hold = writes.hold(duration_ms=self.hold_ms, needs_audit=True)
         if hold is None:
             self._check_committed(outputs)
             return {}

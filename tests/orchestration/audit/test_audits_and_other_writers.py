@@ -209,7 +209,7 @@ def test_a_selection_cannot_separate_the_rows_of_an_audit_from_its_checks(
     assert isinstance(caught.value.__cause__, dg.DagsterInvalidSubsetError)
 
 
-@pytest.mark.requirements("WAP-2")
+@pytest.mark.requirements("WAP-2", "WAP-8")
 def test_an_audit_whose_rows_need_an_approval_waits_for_it_with_its_results(world: World) -> None:
     world.materialize(orders(world, GOOD))
     rule = CommitRule(
@@ -228,6 +228,7 @@ def test_an_audit_whose_rows_need_an_approval_waits_for_it_with_its_results(worl
     assert world.rows(TABLE) == GOOD
     approve_hold(world.client, waiting.hold_id)
     assert world.rows(TABLE) == [(5, 5.0)]
+    assert world.client.feed.feed(after=0, limit=100)[-1].summary.tags["cm_delta/audit_checks"] == "counted"
 
 
 @pytest.mark.requirements("WAP-6")

@@ -47,7 +47,7 @@ def hold(connection: sa.Connection, proposals: Mapping[str, CommitProposal], req
         except ApprovalRequiredError as error:
             demands[table_id] = error
     if any(proposal.hold_id is not None for proposal in proposals.values()):
-        return _turned_into_request(connection, contexts, demands)
+        return _turned_into_request(connection, contexts, demands, request)
     if request.waits_for is WaitsFor.APPROVAL and not demands:
         return None
     existing = _existing(connection, contexts, request)
@@ -157,41 +157,52 @@ def _fingerprint_to_keep(context: CommitContext) -> str:
 
 
 def _turned_into_request(
-    connection: sa.Connection, contexts: Mapping[str, CommitContext], demands: Mapping[str, ApprovalRequiredError]
+    connection: sa.Connection,
+    contexts: Mapping[str, CommitContext],
+    demands: Mapping[str, ApprovalRequiredError],
+    request: HoldRequest,
 ) -> Hold | None:
-    """Let a hold wait for an approval from now on, because a rule demands it of its commits; None if no rule does."""
+    """Let a hold wait for an approval from now on, because a rule demands it of its commits; None if no rule does.
+
+    The hold keeps the intents of the request, which have what its checks have said. So does one that waits for an approval already.
+    """
     hold_id = next(context.proposal.hold_id for context in contexts.values() if context.proposal.hold_id is not None)
     before = held_commits.get(connection, hold_id)
-    if before.waits_for is WaitsFor.APPROVAL:
-        return before
-    if not demands:
+    waits_already = before.waits_for is WaitsFor.APPROVAL
+    if not (waits_already or demands):
         return None
-    lock_holds(connection, {table_id: context.proposal for table_id, context in contexts.items()})
+    proposals = {table_id: context.proposal for table_id, context in contexts.items()}
+    # Who made a request may not commit it, and may say what its checks have said, as it may discard it.
+    lock_holds(connection, proposals, closes=HoldState.DISCARDED if waits_already else HoldState.COMMITTED)
     for table_id, context in contexts.items():
         _own_row(connection, context)
         needed = demands.get(table_id)
+        demanded = {} if waits_already else _demanded(needed)
         connection.execute(
             sa.update(HELD_COMMITS)
             .where(HELD_COMMITS.c.hold_id == hold_id, HELD_COMMITS.c.table_id == table_id)
-            .values(waits_for=WaitsFor.APPROVAL.value, **_demanded(needed))
+            .values(waits_for=WaitsFor.APPROVAL.value, intent=request.writes[table_id].intent, **demanded)
         )
-        because = "" if needed is None else "; ".join(needed.what)
-        _record(connection, "request approval", context, f"request {hold_id}", reason=because)
+        if not waits_already:
+            because = "" if needed is None else "; ".join(needed.what)
+            _record(connection, "request approval", context, f"request {hold_id}", reason=because)
     return held_commits.get(connection, hold_id)
 
 
-def lock_holds(connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -> None:
-    """Lock the holds that the proposals name, for their ratification.
+def lock_holds(
+    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, closes: HoldState = HoldState.COMMITTED
+) -> None:
+    """Lock the holds that the proposals name, for a caller that may close them in this state.
 
     Raises:
         HoldClosedError: a hold is not pending, or other tables name it than those that it has.
-        OperationRefusedError: the caller may not ratify it.
+        OperationRefusedError: the caller may not decide.
         InvalidArgumentError: there is no such hold.
     """
     for hold_id in sorted({proposal.hold_id for proposal in proposals.values() if proposal.hold_id is not None}):
         tables = held_commits.lock(connection, hold_id)
         naming = {table_id for table_id, proposal in proposals.items() if proposal.hold_id == hold_id}
-        held_commits.pending(connection, hold_id, closes=HoldState.COMMITTED)
+        held_commits.pending(connection, hold_id, closes=closes)
         if tables != naming:
             raise HoldClosedError(
                 f"The hold {hold_id} has commits to {len(tables)} tables, ratified as one, and {len(naming)} commits "
