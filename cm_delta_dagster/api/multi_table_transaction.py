@@ -11,7 +11,6 @@ from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import hold_duration_ms
@@ -46,7 +45,7 @@ class MultiTableTransaction:
         if self._hold_ms is None:
             self._results = self._writes.commit()
             return
-        hold = self._writes.hold(duration_ms=self._hold_ms)
+        hold = self._writes.hold(duration_ms=self._hold_ms) or self._writes.ratified_before()
         self._held_commit = None if hold is None else HeldCommit(self._connection, hold)
 
     @property
@@ -67,12 +66,23 @@ class MultiTableTransaction:
 
     @property
     def held(self) -> HeldCommit:
-        """The held writes, after the end of a block that began with ``hold``. Raises InvalidArgumentError if there are none."""
-        if self._held_commit is None:
+        """The held writes, after the end of a block that began with ``hold``.
+
+        If all writes were held before with the same ``Idempotency``, it is that hold, also after its ratification.
+
+        Raises:
+            InvalidArgumentError: nothing is held, or the block has not ended.
+        """
+        if self._held_commit is not None:
+            return self._held_commit
+        if self._writes.committed_before:
             raise InvalidArgumentError(
-                "The transaction holds nothing: it has not ended, it had no write, or it was begun without hold=True."
+                "The transaction holds nothing: its writes were committed before, and not as one hold: the tables have recorded "
+                f"{self._writes.committed_before}. There is nothing to ratify."
             )
-        return self._held_commit
+        raise InvalidArgumentError(
+            "The transaction holds nothing: it has not ended, it had no write, or it was begun without hold=True."
+        )
 
     @property
     def results(self) -> Mapping[str, WriteResult]:
@@ -104,9 +114,7 @@ class TransactionTable(AbsentMethods, RowWrites):
     def _target(self) -> DeferredTable:
         return self._deferred
 
-    def _hold(
-        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
-    ) -> HeldCommit:
+    def _hold(self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta) -> HeldCommit:
         raise InvalidArgumentError(
             f"The write to {self.name} cannot be held by itself, because it is part of a transaction, which is held as a whole or "
             f"not at all. Nothing was written. Leave out hold={hold!r}, and begin the transaction with lake.transaction(hold=True)."

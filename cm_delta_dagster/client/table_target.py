@@ -1,10 +1,11 @@
 """A target of writes that forwards to a table of the catalog; a base of targets that change how a write starts or ends."""
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WrittenData
 from cm_delta_dagster.storage.store import Store
 
 

@@ -170,6 +170,31 @@ def the_same_work_finds_its_hold(bench: Bench) -> None:
         assert one is not None and one == hold_one(other, second, proposal, waits_for=_RATIFICATION)
 
 
+def holds_of_one_application_are_ratified_in_its_order(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as other:
+        first, second = create(catalog).table_id, create(catalog, OTHER).table_id
+        proposals: dict[str, CommitProposal] = {}
+
+        def held(table_id: str, app_version: int, intent: str = "{}") -> str:
+            proposal = with_actions(1)
+            write = HeldWrite(intent=intent, app_id="job", app_version=app_version)
+            request = HoldRequest(writes={table_id: write}, waits_for=_RATIFICATION)
+            hold = catalog.coordinator.hold({table_id: proposal}, request)
+            assert hold is not None
+            proposals[hold.hold_id] = replace(proposal, hold_id=hold.hold_id)
+            return hold.hold_id
+
+        later, earlier = held(first, 2), held(first, 1)
+        with pytest.raises(CommitRejectedError, match=f"Ratify or discard {earlier} first"):
+            other.coordinator.commit(first, proposals[later])
+        assert [hold.state for hold in catalog.holds.holds()] == [HoldState.PENDING] * 2
+        catalog.holds.discard_hold(earlier, reason="bad month")
+        assert isinstance(other.coordinator.commit(first, proposals[later]), Ratified)
+        noted = '{"noted": ["job"]}'  # A version that is a hash has no order.
+        later, _ = held(second, 2, noted), held(second, 1, noted)
+        assert isinstance(other.coordinator.commit(second, proposals[later]), Ratified)
+
+
 def what_a_commit_may_not_do_is_not_held(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id, other_id = create(catalog).table_id, create(catalog, OTHER).table_id
@@ -333,6 +358,7 @@ HOLDS_CONTRACT: tuple[Rule, ...] = (
     a_discarded_hold_ends_for_all_of_its_tables,
     a_hold_expires_and_protects_its_files_an_hour_longer,
     the_same_work_finds_its_hold,
+    holds_of_one_application_are_ratified_in_its_order,
     what_a_commit_may_not_do_is_not_held,
     a_table_that_is_committed_put_if_absent_holds_nothing,
     a_rule_turns_a_hold_of_several_tables_into_a_request,

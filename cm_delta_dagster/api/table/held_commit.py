@@ -140,8 +140,8 @@ class HeldCommit:
         Raises:
             CommitConflictError: another commit changed what one depends on; the hold is closed.
             HoldClosedError: the hold was discarded or rejected, has expired, or was closed by a conflict.
-            HoldOutdatedError: another commit has changed rows since a version in ``audited``, or the step of an audited asset has not
-                checked the hold yet; the hold stays.
+            HoldOutdatedError: another commit has changed rows since a version in ``audited``, or the step of an audited asset has
+                not checked the hold yet; the hold stays.
             ApprovalRequiredError: a rule demands an approval, which the hold waits for from now on, with what was audited.
             CommitRefusedError: a rule refuses a commit; the hold stays.
             OperationRefusedError: the caller neither made the hold nor owns the tables.

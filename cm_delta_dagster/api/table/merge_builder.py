@@ -9,7 +9,6 @@ from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.peer_names import MERGE_NAMES
 from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.write_options import Holds
-from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
@@ -23,9 +22,7 @@ from cm_delta_dagster.protocol.changes.row_changes import ClauseAction, ClauseKi
 class HoldsWrite(typing.Protocol):
     """What holds the write that ``write`` makes, in place of its commit."""
 
-    def __call__(
-        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
-    ) -> HeldCommit: ...
+    def __call__(self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta) -> HeldCommit: ...
 
 
 class MergeBuilder(AbsentMethods):
@@ -118,7 +115,7 @@ class MergeBuilder(AbsentMethods):
             return merge(self._table)
         if self._hold is None:
             raise InvalidArgumentError(f"A merge into {self._table.identifier} cannot be held. Nothing was written.")
-        return self._hold(merge, hold=hold, idempotency=self._options.idempotency)
+        return self._hold(merge, hold=hold)
 
     def _with(
         self,

@@ -48,16 +48,14 @@ class RowWrites(ABC):
         """What the operations write to."""
 
     @abstractmethod
-    def _hold(
-        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
-    ) -> HeldCommit:
+    def _hold(self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta) -> HeldCommit:
         """Hold the write that ``write`` makes."""
 
     def _perform(
-        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
+        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta
     ) -> WriteResult | HeldCommit:
         """Commit the write that ``write`` makes, or hold it."""
-        return write(self._target) if hold is False else self._hold(write, hold=hold, idempotency=idempotency)
+        return write(self._target) if hold is False else self._hold(write, hold=hold)
 
     def _begin_merge(self) -> Callable[[], None]:
         """Called when a merge with clauses is begun; the result is called when it is executed."""
@@ -111,7 +109,6 @@ class RowWrites(ABC):
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
             ),
             hold=hold,
-            idempotency=idempotency,
         )
 
     @typing.overload
@@ -163,7 +160,6 @@ class RowWrites(ABC):
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
             ),
             hold=hold,
-            idempotency=idempotency,
         )
 
     def merge(
@@ -248,7 +244,6 @@ class RowWrites(ABC):
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
             ),
             hold=hold,
-            idempotency=idempotency,
         )
 
     @typing.overload
@@ -287,7 +282,6 @@ class RowWrites(ABC):
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
             ),
             hold=hold,
-            idempotency=idempotency,
         )
 
     @typing.overload
@@ -340,5 +334,4 @@ class RowWrites(ABC):
                 options=CommitOptions(idempotency=idempotency, context=commit_properties),
             ),
             hold=hold,
-            idempotency=idempotency,
         )

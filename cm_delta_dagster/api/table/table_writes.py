@@ -7,7 +7,7 @@ from cm_delta_dagster.api.table.held_commit import HeldCommit
 from cm_delta_dagster.api.table.row_writes import RowWrites
 from cm_delta_dagster.api.table.table_alterer import TableAlterer
 from cm_delta_dagster.api.table.table_reads import TableReads
-from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.operations.arguments import Timestamp, hold_duration_ms, one_of
@@ -26,11 +26,8 @@ class TableWrites(RowWrites, TableReads[Table]):
     def _target(self) -> Table:
         return self.table
 
-    def _hold(
-        self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta, idempotency: Idempotency | None
-    ) -> HeldCommit:
-        client, duration_ms = self._connection.client, hold_duration_ms(hold)
-        entry = hold_write(client, self.table, write, idempotency=idempotency, duration_ms=duration_ms)
+    def _hold(self, write: Callable[[WriteTarget], WriteResult], *, hold: bool | timedelta) -> HeldCommit:
+        entry = hold_write(self._connection.client, self.table, write, duration_ms=hold_duration_ms(hold))
         return HeldCommit(self._connection, entry)
 
     @property

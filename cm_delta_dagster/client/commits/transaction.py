@@ -77,14 +77,6 @@ class Committer(typing.Protocol):
     def commit(self, transaction: "Transaction") -> Committed: ...
 
 
-class WrittenData(typing.Protocol):
-    """What a write has written for its transaction."""
-
-    def discard(self) -> None:
-        """Delete the files. The caller ensures that no commit refers to them."""
-        ...
-
-
 class Transaction:
     """Collects reads and changes against one snapshot; ``commit`` may be called once."""
 
@@ -132,6 +124,7 @@ class Transaction:
         self._drops_feature = False
         self._transactions: dict[str, SetTransaction] = {}
         self._noted: set[str] = set()
+        self._ordered: set[str] = set()
         self._domains: dict[str, DomainMetadata] = {}
         self._finished = False
 
@@ -189,10 +182,13 @@ class Transaction:
         """Record ``txn``; the commit conflicts with another one of the same ``app_id``."""
         self._transactions[transaction.app_id] = transaction
 
-    def note_transaction(self, transaction: SetTransaction) -> None:
-        """Record ``txn`` where versions have no order: only a winner that recorded exactly the same one conflicts."""
+    def note_transaction(self, transaction: SetTransaction, *, is_ordered: bool = False) -> None:
+        """Record ``txn`` of a write that is made once: a winner conflicts that recorded the same version.
+
+        If versions have an order, a winner with a later one conflicts too.
+        """
         self._transactions[transaction.app_id] = transaction
-        self._noted.add(transaction.app_id)
+        (self._ordered if is_ordered else self._noted).add(transaction.app_id)
 
     def set_domain(self, domain: DomainMetadata) -> None:
         """Write a metadata domain of the user's.
@@ -284,7 +280,7 @@ class Transaction:
 
     def pending(self, base: Snapshot) -> PendingCommit:
         """What the check against the commits after ``base`` needs to know of this transaction."""
-        exclusive = frozenset(self._transactions.keys() - self._noted)
+        exclusive = frozenset(self._transactions.keys() - self._noted - self._ordered)
         removed_paths = pa.array([*(file.path for file in self._removes), *self._updated], pa.string())
         return PendingCommit(
             read_set=ReadSet(
@@ -300,15 +296,17 @@ class Transaction:
             metadata_changed=self._metadata is not None,
             protocol_changed=self._protocol is not None,
             app_ids=exclusive,
-            noted_transactions=frozenset(
-                (app_id, self._transactions[app_id].version) for app_id in self._noted & self._transactions.keys()
-            ),
+            noted_transactions=self._versions_of(self._noted),
+            ordered_transactions=self._versions_of(self._ordered),
             domains=frozenset(self._domains),
             isolation=self.isolation,
             schema=self.snapshot.schema,
             partition_columns=self.snapshot.partition_columns,
             mapping=self.snapshot.column_mapping,
         )
+
+    def _versions_of(self, app_ids: Collection[str]) -> Mapping[str, int]:
+        return {app_id: self._transactions[app_id].version for app_id in app_ids}
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
         """The actions of the commit that follows ``base``, ``commitInfo`` first.
@@ -389,6 +387,7 @@ class Transaction:
             reads=tuple(self._reads),
             reads_whole_table=self._reads_whole_table,
             noted=tuple(sorted(self._noted)),
+            ordered=tuple(sorted(self._ordered)),
             updated=tuple(self._updated),
             domains=tuple(sorted(self._domains)),
             keeps_row_ids=self.keeps_row_ids,
@@ -408,7 +407,7 @@ class Transaction:
             own_ids = max(known, self.used_row_ids, self.snapshot.state.files.highest_row_id)
             self._adds = [row_tracking.without_ids_above(add, own_ids) for add in self._adds]
         self._removes, self._changes = table_to_removes(commit.removes), list(commit.cdc)
-        self._updated, self._noted = list(intent.updated), set(intent.noted)
+        self._updated, self._noted, self._ordered = list(intent.updated), set(intent.noted), set(intent.ordered)
         self._metadata, self._protocol = commit.metadata, commit.protocol
         self._drops_feature = intent.drops_feature
         self._transactions = {recorded.app_id: recorded for recorded in commit.transactions}

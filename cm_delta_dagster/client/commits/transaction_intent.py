@@ -42,6 +42,7 @@ class TransactionIntent:
         read_version: the version that it read.
         reads, reads_whole_table: what its result depends on.
         noted: application ids of the ``txn`` actions that conflict only with the same version.
+        ordered: application ids of those that conflict with the same version and with later ones.
         updated: paths of the files that are added again with other metadata and the same rows.
         domains: metadata domains that it sets itself.
         used_row_ids: the highest row id of files that bring their own ids.
@@ -57,6 +58,7 @@ class TransactionIntent:
     reads: tuple[Predicate, ...] = ()
     reads_whole_table: bool = False
     noted: tuple[str, ...] = ()
+    ordered: tuple[str, ...] = ()
     updated: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     keeps_row_ids: bool = False
@@ -74,8 +76,11 @@ class TransactionIntent:
             "max_commit_retries": self.context.max_commit_retries,
         }
         reads = [encode_predicate(predicate) for predicate in self.reads]
-        audit = {} if self.audit is None else {"audit": {**asdict(self.audit), "tags": dict(self.audit.tags)}}
-        return json.dumps({**fields, **audit, "context": context, "reads": reads})
+        if self.ordered:  # An earlier release understands a text without them.
+            fields["ordered"] = self.ordered
+        if self.audit is not None:
+            fields["audit"] = {**asdict(self.audit), "tags": dict(self.audit.tags)}
+        return json.dumps({**fields, "context": context, "reads": reads})
 
     @classmethod
     def parse(cls, text: str) -> "TransactionIntent":
@@ -83,6 +88,7 @@ class TransactionIntent:
         try:
             value: dict[str, Any] = json.loads(text)
             lists: dict[str, Any] = {name: tuple(value.pop(name)) for name in ("noted", "updated", "domains")}
+            lists["ordered"] = tuple(value.pop("ordered", ()))
             context = value.pop("context")
             context.pop("engine_info", None)  # That of the earlier release that kept the commit.
             properties = CommitProperties(**context)
@@ -96,6 +102,5 @@ class TransactionIntent:
             ) from error
 
 
-_PLAIN_FIELDS = tuple(
-    name for name in TransactionIntent.__dataclass_fields__ if name not in ("context", "reads", "audit")
-)
+_OWN_FORM = frozenset({"context", "reads", "audit", "ordered"})
+_PLAIN_FIELDS = tuple(name for name in TransactionIntent.__dataclass_fields__ if name not in _OWN_FORM)

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold, HoldState
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties, Idempotency
+from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.held_commit import is_repeated
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
-from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.commits.transaction_intent import HoldAudit
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
-from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.client.write_target import WriteTarget, WrittenData
 from cm_delta_dagster.errors import CmDeltaError, IllegalCommitError, InvalidArgumentError, needs_no_files
-from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 
 
@@ -38,6 +38,7 @@ class DeferredWrites:
         self._client = client
         self._staged: dict[str, _StagedWrite] = {}
         self._begun: dict[object, TableIdentifier] = {}
+        self._earlier: dict[str, _EarlierWrite] = {}
         self._is_open = True
         self._lock = threading.Lock()
 
@@ -104,6 +105,21 @@ class DeferredWrites:
         if is_repeated(hold, [staged.transaction for staged in self._staged.values()]):
             self._discard_files()  # An earlier attempt of the same write is held.
         return hold
+
+    def ratified_before(self) -> Hold | None:
+        """The hold that an earlier attempt of the writes was ratified as; None unless it was ratified as one hold."""
+        holds = [entry.hold(self._client) for entry in self._earlier.values()]
+        ratified = {hold.hold_id: hold for hold in holds if hold is not None and hold.state is HoldState.COMMITTED}
+        return ratified.popitem()[1] if holds and None not in holds and len(ratified) == 1 else None
+
+    @property
+    def committed_before(self) -> str:
+        """The writes that an earlier attempt has committed, for a message, e.g. ``version 1 of 'job'``; empty if there are none."""
+        return " and ".join(f"version {entry.version} of {entry.app_id!r}" for entry in self._earlier.values())
+
+    def note_earlier(self, table: Table, *, app_id: str, version: int) -> None:
+        """Note that a write of this transaction with this ``txn`` was committed by an earlier attempt."""
+        self._earlier[table.table_id] = _EarlierWrite(table_id=table.table_id, app_id=app_id, version=version)
 
     def _multi_table_commit(self) -> MultiTableCommit:
         return MultiTableCommit(
@@ -191,12 +207,11 @@ def hold_write(
     table: Table,
     write: Callable[[WriteTarget], WriteResult],
     *,
-    idempotency: Idempotency | None = None,
     duration_ms: int = HOLD_DURATION_MS,
 ) -> Hold:
     """Hold the one write that ``write`` makes to the table.
 
-    A write with an ``idempotency`` that was held before gives that hold, also after its ratification.
+    A write with an ``Idempotency`` that was held before gives that hold, also after its ratification.
 
     Raises as ``write`` and :meth:`DeferredWrites.hold`, and
 
@@ -210,25 +225,31 @@ def hold_write(
     except BaseException:
         writes.discard()
         raise
-    hold = writes.hold(duration_ms=duration_ms)
-    return _hold_of_earlier(client, result, table, idempotency) if hold is None else hold
-
-
-def _hold_of_earlier(client: DeltaClient, result: WriteResult, table: Table, idempotency: Idempotency | None) -> Hold:
-    """The hold that an earlier attempt of the write was ratified as. Raises InvalidArgumentError if there is none."""
-    if result.outcome is not WriteOutcome.ALREADY_COMMITTED or idempotency is None:
-        raise InvalidArgumentError(
-            f"The write to {table.identifier} is not held, because it changes nothing: no row of version {result.version} would "
-            "be added, changed or deleted. Nothing was committed. There is nothing to ratify."
-        )
-    app_id, version = idempotency.app_id, idempotency.version
-    hold = client.holds.find_hold(table.table_id, app_id=app_id, app_version=version)
-    if hold is None or hold.state is not HoldState.COMMITTED:
+    hold = writes.hold(duration_ms=duration_ms) or writes.ratified_before()
+    if hold is not None:
+        return hold
+    if writes.committed_before:
         raise InvalidArgumentError(
             f"The write to {table.identifier} is not held, because it was committed before, without a hold: the table has "
-            f"recorded version {version} of {app_id!r}. Nothing was committed now. There is nothing to ratify."
+            f"recorded {writes.committed_before}. Nothing was committed now. There is nothing to ratify."
         )
-    return hold
+    raise InvalidArgumentError(
+        f"The write to {table.identifier} is not held, because it changes nothing: no row of version {result.version} would "
+        "be added, changed or deleted. Nothing was committed. There is nothing to ratify."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EarlierWrite:
+    """One write that an earlier attempt has committed, and its ``txn``."""
+
+    table_id: str
+    app_id: str
+    version: int
+
+    def hold(self, client: DeltaClient) -> Hold | None:
+        """The newest hold of the write."""
+        return client.holds.find_hold(self.table_id, app_id=self.app_id, app_version=self.version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +294,11 @@ class DeferredTable(TableTarget):
         snapshot = super().snapshot()
         check_through_catalog(self.identifier, snapshot.commit_policy)
         return snapshot
+
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        """See :meth:`Table.find_transaction`. A write asks it if an earlier attempt was committed, which the transaction notes."""
+        self._owner.note_earlier(self.table, app_id=app_id, version=version)
+        return super().find_transaction(app_id=app_id, version=version)
 
     def start_transaction(
         self,

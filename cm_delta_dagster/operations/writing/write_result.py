@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cm_delta_dagster.catalog.holds import HoldState
 from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.schema.types import StructType
 
 
@@ -63,11 +65,36 @@ def is_already_committed(snapshot: Snapshot, idempotency: Idempotency | None) ->
 
 
 def earlier_write(table: WriteTarget, snapshot: Snapshot, idempotency: Idempotency | None) -> WriteResult | None:
-    """Return the result of a write whose earlier attempt committed; None if no attempt did."""
+    """Return the result of a write whose earlier attempt committed; None if no attempt did.
+
+    Raises:
+        InvalidArgumentError: the write was held and never ratified, and the table has recorded a later one of the application.
+    """
     if idempotency is None or not is_already_committed(snapshot, idempotency):
         return None
     version = table.find_transaction(app_id=idempotency.app_id, version=idempotency.version)
+    if version is None:
+        _require_not_only_held(table, snapshot, idempotency)
     return already_committed(table, snapshot, version=snapshot.version if version is None else version)
+
+
+def _require_not_only_held(table: WriteTarget, snapshot: Snapshot, idempotency: Idempotency) -> None:
+    """Refuse to take a write for committed because a later one is, if this one was held and is no version.
+
+    Raises InvalidArgumentError.
+    """
+    app_id, version = idempotency.app_id, idempotency.version
+    recorded = snapshot.transactions[app_id].version
+    if recorded == version:
+        return
+    hold = table.services.holds.find_hold(table.table_id, app_id=app_id, app_version=version)
+    if hold is None or hold.state is HoldState.COMMITTED:
+        return
+    raise InvalidArgumentError(
+        f"Version {version} of {app_id!r} was not written to {table.identifier}: it was held as {hold.hold_id}, which is "
+        f"{hold.state.value} and no version of the table, and the table has recorded version {recorded} since. Nothing was "
+        f"committed; the table has no rows of version {version}. Write its rows with a version after {recorded}."
+    )
 
 
 def already_committed(

@@ -380,10 +380,7 @@ class WriteTransaction:
         if self.idempotency is not None:
             app_id, version = self.idempotency.app_id, self.idempotency.version
             done = SetTransaction(app_id=app_id, version=version, last_updated=now)
-            if self.idempotency.rule is IdempotencyRule.EXACT:
-                transaction.note_transaction(done)
-            else:
-                transaction.set_transaction(done)
+            transaction.note_transaction(done, is_ordered=self.idempotency.rule is IdempotencyRule.MONOTONIC)
         for progress in self.progress:
             transaction.set_transaction(
                 SetTransaction(app_id=progress.app_id, version=progress.version, last_updated=now)

@@ -4,7 +4,8 @@ Decides from the read set and the changes of a transaction whether it can be reb
 are those of delta-spark. Read sets are predicates, so that writes to different partitions do not conflict.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import pyarrow as pa
@@ -79,7 +80,8 @@ class PendingCommit:
         protocol: protocol of the snapshot that it read.
         metadata: its new metadata, else that of the snapshot; its files were written under this metadata.
         app_ids: ``appId`` of the ``txn`` actions that conflict with any other ``txn`` of the application.
-        noted_transactions: (``appId``, ``version``) of the ``txn`` actions that conflict only with the same version.
+        noted_transactions: ``version`` by ``appId`` of the ``txn`` actions that conflict only with the same version.
+        ordered_transactions: those that conflict with the same version and with later ones.
         schema: schema of the snapshot that it read; ``partition_columns`` and ``mapping`` likewise.
     """
 
@@ -93,7 +95,8 @@ class PendingCommit:
     app_ids: frozenset[str]
     domains: frozenset[str]
     isolation: IsolationLevel
-    noted_transactions: frozenset[tuple[str, int]] = frozenset()
+    noted_transactions: Mapping[str, int] = field(default_factory=dict)
+    ordered_transactions: Mapping[str, int] = field(default_factory=dict)
     schema: StructType
     partition_columns: tuple[str, ...]
     mapping: ColumnMappingMode = ColumnMappingMode.NONE
@@ -208,7 +211,9 @@ def _transactions(pending: PendingCommit, winner: CommitActions, location: str) 
     both = sorted(
         transaction.app_id
         for transaction in winner.transactions
-        if transaction.app_id in mine or (transaction.app_id, transaction.version) in pending.noted_transactions
+        if transaction.app_id in mine
+        or pending.noted_transactions.get(transaction.app_id) == transaction.version
+        or pending.ordered_transactions.get(transaction.app_id, transaction.version + 1) <= transaction.version
     )
     if not both:
         return None
@@ -320,6 +325,6 @@ def _as_adds(removes: pa.Table) -> pa.Table:
     """Removed files with the columns of ``ADD_SCHEMA``; fields that a ``remove`` lacks are null and exclude nothing."""
     columns = {name: removes.column(name) for name in ADD_SCHEMA.names if name in removes.schema.names}
     count = removes.num_rows
-    for field in ADD_SCHEMA:
-        columns.setdefault(field.name, pa.nulls(count, field.type))
+    for column in ADD_SCHEMA:
+        columns.setdefault(column.name, pa.nulls(count, column.type))
     return pa.table(columns, schema=ADD_SCHEMA)

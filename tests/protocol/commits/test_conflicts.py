@@ -253,15 +253,28 @@ CASES: tuple[tuple[str, PendingCommit, CommitActions, ConflictKind | None], ...]
     ),
     (
         "an unordered txn of the same application and version",
-        _pending(noted_transactions=frozenset({("app", 7)})),
+        _pending(noted_transactions={"app": 7}),
         _winner([SetTransaction(app_id="app", version=7)], blind=True),
         ConflictKind.CONCURRENT_TRANSACTION,
     ),
     (
         "an unordered txn of the same application and another version",
-        _pending(noted_transactions=frozenset({("app", 7)})),
+        _pending(noted_transactions={"app": 7}),
         _winner([SetTransaction(app_id="app", version=8)], blind=True),
         None,
+    ),
+    *(
+        (
+            f"an ordered txn and {what} of the same application",
+            _pending(ordered_transactions={"app": 7}),
+            _winner([SetTransaction(app_id="app", version=version)], blind=True),
+            kind,
+        )
+        for what, version, kind in (
+            ("an earlier one", 6, None),
+            ("the same one", 7, ConflictKind.CONCURRENT_TRANSACTION),
+            ("a later one", 8, ConflictKind.CONCURRENT_TRANSACTION),
+        )
     ),
     (
         "a txn that was only read",

@@ -195,6 +195,7 @@ def lock_holds(
     """Lock the holds that the proposals name, for a caller that may close them in this state.
 
     Raises:
+        CommitRejectedError: an earlier write of the same application is held too, which could not be ratified afterwards.
         HoldClosedError: a hold is not pending, or other tables name it than those that it has.
         OperationRefusedError: the caller may not decide.
         InvalidArgumentError: there is no such hold.
@@ -202,12 +203,32 @@ def lock_holds(
     for hold_id in sorted({proposal.hold_id for proposal in proposals.values() if proposal.hold_id is not None}):
         tables = held_commits.lock(connection, hold_id)
         naming = {table_id for table_id, proposal in proposals.items() if proposal.hold_id == hold_id}
-        held_commits.pending(connection, hold_id, closes=closes)
+        rows = held_commits.pending(connection, hold_id, closes=closes)
+        if closes is HoldState.COMMITTED:
+            for row in rows:
+                _refuse_before_earlier(connection, row)
         if tables != naming:
             raise HoldClosedError(
                 f"The hold {hold_id} has commits to {len(tables)} tables, ratified as one, and {len(naming)} commits "
                 "were proposed. Nothing was committed. Ratify the hold as a whole."
             )
+
+
+def _refuse_before_earlier(connection: sa.Connection, row: Any) -> None:
+    """Refuse to ratify a write while an earlier one of its application waits: that would count as committed afterwards.
+
+    Raises CommitRejectedError.
+    """
+    if row.app_id is None or not held_commits.has_order(row):
+        return
+    earlier = held_commits.earlier(connection, row)
+    if earlier is None:
+        return
+    raise CommitRejectedError(
+        f"The hold {row.hold_id} has version {row.app_version} of the application {row.app_id!r} for {identifier_of(row)}, and "
+        f"the hold {earlier.hold_id} has its version {earlier.app_version}, which could not be ratified afterwards. Nothing was "
+        f"committed; both holds stay. Ratify or discard {earlier.hold_id} first."
+    )
 
 
 def close_ratified(connection: sa.Connection, context: CommitContext) -> None:

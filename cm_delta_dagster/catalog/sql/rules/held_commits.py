@@ -47,6 +47,18 @@ _DEMANDS = sa.select(HELD_COMMITS.c.waits_for, HELD_COMMITS.c.rules).where(
 _LOCK = sa.select(HELD_COMMITS.c.table_id).where(_OF_HOLD).order_by(HELD_COMMITS.c.table_id).with_for_update()
 _SOURCES = sa.select(CLONES.c.source_id).where(CLONES.c.clone_id == sa.bindparam("of_clone"))
 IS_PENDING = HELD_COMMITS.c.state == HoldState.PENDING.value
+_EARLIER = (
+    sa.select(HELD_COMMITS)
+    .where(
+        HELD_COMMITS.c.table_id == sa.bindparam("of_table"),
+        IS_PENDING,
+        HELD_COMMITS.c.expires_ms > sa.bindparam("now_ms"),
+        HELD_COMMITS.c.app_id == sa.bindparam("of_app_id"),
+        HELD_COMMITS.c.app_version < sa.bindparam("of_app_version"),
+        HELD_COMMITS.c.hold_id != sa.bindparam("of_hold"),
+    )
+    .order_by(HELD_COMMITS.c.app_version)
+)
 _NEEDS_REASON = frozenset({HoldState.REJECTED, HoldState.DISCARDED, HoldState.CONFLICTING})
 
 
@@ -178,6 +190,23 @@ class SqlHeldCommits(Part):
         rows = connection.execute(WITH_NAMES.where(HELD_COMMITS.c.hold_id.in_(kept))).all()
         of_hold = ((hold_of(group, now_ms), group) for group in groups(rows))
         return tuple(_proposal(row, hold) for hold, group in of_hold for row in group if row.table_id == table_id)
+
+
+def has_order(row: Any) -> bool:
+    """Whether the versions of the application have an order: then a version that was recorded stands for all before it."""
+    return row.app_id not in json.loads(row.intent).get("noted", ())
+
+
+def earlier(connection: sa.Connection, row: Any) -> Any | None:
+    """The first row of another pending hold of the same application and table with a lower version; None if there is none."""
+    same = {
+        "of_hold": row.hold_id,
+        "of_table": row.table_id,
+        "of_app_id": row.app_id,
+        "of_app_version": row.app_version,
+    }
+    rows = connection.execute(_EARLIER, {**same, "now_ms": now_of(connection)})
+    return next((entry for entry in rows if has_order(entry)), None)
 
 
 def refuse_put_if_absent(connection: sa.Connection, table_id: str) -> None:
