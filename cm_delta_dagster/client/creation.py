@@ -16,12 +16,12 @@ from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition,
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.proposal import summary_of
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction
+from cm_delta_dagster.client.commits.written_data import WrittenData
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import write_table_marker
-from cm_delta_dagster.client.write_target import WrittenData
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitStateUnknownError,

@@ -14,6 +14,7 @@ from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitPropert
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction
+from cm_delta_dagster.client.commits.written_data import WrittenData
 from cm_delta_dagster.client.post_commit.hook_services import HookServices
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.services import Services
@@ -26,7 +27,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.client.snapshots.unreadable_versions import newest_managed, without_time
 from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.client.storage_guard import StorageGuard
-from cm_delta_dagster.client.write_target import WrittenData
 from cm_delta_dagster.errors import (
     CorruptLogError,
     InvalidArgumentError,

@@ -2,10 +2,10 @@
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
+from cm_delta_dagster.client.commits.written_data import WrittenData
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.client.write_target import WrittenData
 from cm_delta_dagster.storage.store import Store
 
 

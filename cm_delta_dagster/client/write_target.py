@@ -7,17 +7,10 @@ from cm_delta_dagster.catalog.held_commits import HeldCommits
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_PROPERTIES, CommitProperties
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
+from cm_delta_dagster.client.commits.written_data import WrittenData
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.storage.store import Store
-
-
-class WrittenData(typing.Protocol):
-    """What a write has written for its transaction."""
-
-    def discard(self) -> None:
-        """Delete the files. The caller ensures that no commit refers to them."""
-        ...
 
 
 class _WriteServices(typing.Protocol):

@@ -17,10 +17,11 @@ from cm_delta_dagster.client.commits.held_commit import is_repeated
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.commits.transaction_intent import HoldAudit
+from cm_delta_dagster.client.commits.written_data import WrittenData
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
-from cm_delta_dagster.client.write_target import WriteTarget, WrittenData
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CmDeltaError, IllegalCommitError, InvalidArgumentError, needs_no_files
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction

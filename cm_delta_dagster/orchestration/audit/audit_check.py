@@ -114,7 +114,8 @@ class AuditCheck:
         if inspect.isasyncgen(results):
             results = gen_from_async_gen(context.get_step_execution_context(), results)
         names = {
-            asset_key: {spec.name for spec in self.specs if spec.asset_key == asset_key} for asset_key in self._keys
+            asset_key: {spec.name for spec in self.specs if spec.asset_key == asset_key}
+            for asset_key in self.asset_keys
         }
         missing = {spec.key for spec in self.specs}
         for result in results:
@@ -131,7 +132,8 @@ class AuditCheck:
             raise InvalidArgumentError(f"The check {self.definition.op.name} gave no result for {listed}.")
 
     @property
-    def _keys(self) -> frozenset[dg.AssetKey]:
+    def asset_keys(self) -> frozenset[dg.AssetKey]:
+        """The assets that the checks belong to."""
         return frozenset(spec.asset_key for spec in self.specs)
 
 

@@ -28,6 +28,7 @@ from cm_delta_dagster.orchestration.metadata import metadata as facts
 from cm_delta_dagster.orchestration.metadata.audit_mode import AuditMode
 from cm_delta_dagster.orchestration.runs.refusals import without_retries
 from cm_delta_dagster.orchestration.runs.runs import APP_PREFIX, asset_metadata, numbers_of_run
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 HOLD_ID = "cm_delta/hold_id"
@@ -76,7 +77,7 @@ class StepAudit:
             _refuse_other_writer(output)
         self._hold = hold = writes.hold(duration_ms=self.hold_ms, needs_audit=True)
         if hold is None:
-            self._check_committed(outputs)
+            self._check_committed(client, outputs)
             return {}
         self._say_held(hold)
         try:
@@ -145,7 +146,10 @@ class StepAudit:
     ) -> Mapping[str, WriteResult] | None:
         rechecks = any(output.write.contract.audit is not AuditMode.DISJOINT_OK for output in outputs)
         ratified = audit_hold(
-            client, hold.hold_id, check=lambda tables: self._verdict(_states(outputs, tables)), rechecks=rechecks
+            client,
+            hold.hold_id,
+            check=lambda tables: self._verdict(client, _states(outputs, tables)),
+            rechecks=rechecks,
         )
         if ratified is None:
             self.failure = self._failed(hold, outputs)
@@ -170,12 +174,12 @@ class StepAudit:
                 step.add_asset_metadata({HOLD_ID: hold.hold_id}, asset_key=asset_key)
         return results
 
-    def _check_committed(self, outputs: Sequence[WrittenOutput]) -> None:
+    def _check_committed(self, client: DeltaClient, outputs: Sequence[WrittenOutput]) -> None:
         """Check outputs that changed no row, or that an earlier attempt committed."""
         if not outputs:
             self.context.log.info("Nothing was written, so there is nothing to check.")
             return
-        verdict = self._verdict(_states(outputs, {}))
+        verdict = self._verdict(client, _states(outputs, {}))
         self._versions = {
             output.write.origin.asset_key: output.written.result.version
             for output in outputs
@@ -193,14 +197,19 @@ class StepAudit:
                 allow_retries=False,
             )
 
-    def _verdict(self, states: "_StepStates") -> Verdict:
-        """Run the checks. The results of an earlier time are replaced."""
+    def _verdict(self, client: DeltaClient, states: "_StepStates") -> Verdict:
+        """Run the checks of the outputs that have rows. The results of an earlier time are replaced."""
         self._results = []
         context = dg.AssetCheckExecutionContext(self.context.op_execution_context)
         for check in self.checks:
+            if not check.asset_keys & states.outputs.keys():
+                self.context.log.info("%s is not run, because its output is None.", check.definition.op.name)
+                continue
 
             def load(entry: HeldInput, check: AuditCheck = check) -> Any:
-                return states.load(self.manager, entry, of_partitions=check.reads_partitions)
+                if entry.asset_key in states.tables:
+                    return states.load(self.manager, entry, of_partitions=check.reads_partitions)
+                return self._load_committed(client, entry)
 
             self._results += check.run(context, states.of_checks(), load=load)
         failed = [result for result in self._results if not result.passed]
@@ -217,6 +226,12 @@ class StepAudit:
         if failed:
             tags[FAILED_TAG] = ", ".join(str(result.check_name) for result in failed)
         return Verdict(tags=tags)
+
+    def _load_committed(self, client: DeltaClient, entry: HeldInput) -> Any:
+        """What an input of a check gets of an asset whose output is None. Raises TableNotFoundError if it has no table yet."""
+        metadata = self._step.job_def.asset_layer.get(entry.asset_key).metadata
+        table = client.table(self.manager.table_of(metadata, entry.asset_key))
+        return _load(self.manager, entry, table, step=self._step, where=None)
 
     def _blocks(self, result: dg.AssetCheckResult) -> bool:
         specs = (spec for check in self.checks for spec in check.specs)
@@ -263,21 +278,28 @@ class _StepStates:
 
     def load(self, manager: CatalogManagedDeltaIOManager, entry: HeldInput, *, of_partitions: bool) -> Any:
         """What an input of a check gets: the whole table, or the partitions that the step writes."""
-        if entry.asset_key not in self.tables:
-            raise InvalidArgumentError(
-                f"The check needs the rows of {entry.asset_key.to_user_string()}, which this step did not write. Nothing was "
-                "changed."
-            )
         table, output = self.tables[entry.asset_key], self.outputs[entry.asset_key]
         part = output.written.part
-        step = output.write.origin.step_context
-        return manager.load_state(
-            ReadableState(table=table, snapshot=table.snapshot()),
-            entry.kind,
-            asset_key=entry.asset_key,
-            metadata=asset_metadata(step, entry.asset_key, {}),
-            where=part.where if of_partitions and part is not None else None,
-        )
+        where = part.where if of_partitions and part is not None else None
+        return _load(manager, entry, table, step=output.write.origin.step_context, where=where)
+
+
+def _load(
+    manager: CatalogManagedDeltaIOManager,
+    entry: HeldInput,
+    table: ReadableTable,
+    *,
+    step: Any,
+    where: Predicate | None,
+) -> Any:
+    """The rows of a table in the type of the input of a check."""
+    return manager.load_state(
+        ReadableState(table=table, snapshot=table.snapshot()),
+        entry.kind,
+        asset_key=entry.asset_key,
+        metadata=asset_metadata(step, entry.asset_key, {}),
+        where=where,
+    )
 
 
 def _states(outputs: Sequence[WrittenOutput], tables: Mapping[str, TableWithHold]) -> _StepStates:

@@ -231,6 +231,25 @@ def test_an_output_of_none_is_not_checked(world: World) -> None:
     assert evaluations(result) == {} and len(world.events("orders")) == 1
 
 
+@pytest.mark.requirements("WAP-3", "WAP-4")
+def test_the_other_outputs_of_a_step_are_checked_if_one_is_none(world: World) -> None:
+    """A check of the output that has rows reads what the table of the other one has."""
+    world.materialize(orders(world, GOOD))
+    together = {"commit_together": True, "mode": "append"}
+
+    @dg.multi_asset(outs={"orders": dg.AssetOut(metadata=together), "totals": dg.AssetOut(metadata=together)})
+    def load() -> tuple[DataFrame | None, DataFrame]:
+        return None, world.frame([(15.0,)], "amount double")
+
+    @dg.asset_check(asset="totals", blocking=True, additional_ins={"orders": dg.AssetIn()})
+    def same(totals: pa.Table, orders: pa.Table) -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=sum(totals["amount"].to_pylist()) == sum(orders["amount"].to_pylist()))
+
+    result = world.materialize(audited(load, checks=[no_negative, same]))
+    assert evaluations(result).keys() == {"same"} and evaluations(result)["same"].passed
+    assert world.rows("main.default.totals") == [(15.0,)] and world.rows(TABLE) == GOOD
+
+
 def test_a_retry_after_the_ratification_says_that_readers_see_the_rows(world: World) -> None:
     attempts = []
 
