@@ -26,6 +26,7 @@ from cm_delta_dagster.operations.tables.clustering import check_statistics
 from cm_delta_dagster.operations.tables.constraints import check_rows
 from cm_delta_dagster.operations.tables.expression_types import check_expressions
 from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, NewDefinition
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.clustering import (
@@ -192,6 +193,32 @@ def apply_declaration(
             if attempt == _MAX_CONFLICTS - 1:
                 raise
     raise AssertionError("unreachable")
+
+
+def declare_with_write(
+    table: DeferredTable, declaration: TableDeclaration, *, spark: Callable[[], SparkSession]
+) -> None:
+    """Have the commit of the write to ``table`` bring it in line with ``declaration``, which no reader sees before.
+
+    Clustering columns, and row tracking of a table with files, need commits of their own: :func:`apply_declaration` makes them.
+
+    Raises as :func:`apply_declaration`.
+    """
+    snapshot = table.snapshot()
+    plan = _plan(snapshot, replace(declaration, clustering_columns=None))
+    if plan.is_empty:
+        return
+    _check(table.table, snapshot, plan, spark)
+    for constraint in plan.constraints:
+        check_rows(table.table, snapshot, spark(), constraint)
+    table.define(
+        NewDefinition(
+            snapshot=snapshot,
+            protocol=plan.after.protocol,
+            metadata=plan.after.metadata,
+            depends_on_rows=plan.depends_on_rows,
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

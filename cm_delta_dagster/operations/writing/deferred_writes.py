@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.holds import HOLD_DURATION_MS, Hold, HoldState
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -25,6 +25,7 @@ from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CmDeltaError, IllegalCommitError, InvalidArgumentError, needs_no_files
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 
 class DeferredWrites:
@@ -273,12 +274,40 @@ class _CommittedTogether:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDefinition:
+    """How the commit of a write changes the definition of its table.
+
+    Attributes:
+        snapshot: the version that the write builds on.
+        protocol, metadata: afterwards, before what the write itself changes.
+        depends_on_rows: rows that another writer adds meanwhile could make the change wrong.
+    """
+
+    snapshot: Snapshot
+    protocol: Protocol
+    metadata: Metadata
+    depends_on_rows: bool
+
+    @property
+    def defined(self) -> Snapshot:
+        """The version with the new definition, as the write sees it."""
+        return replace(
+            self.snapshot, state=replace(self.snapshot.state, protocol=self.protocol, metadata=self.metadata)
+        )
+
+
 class DeferredTable(TableTarget):
     """A table whose write waits for the end of the transaction over several tables."""
 
     def __init__(self, owner: DeferredWrites, table: Table) -> None:
         super().__init__(table)
         self._owner = owner
+        self._definition: NewDefinition | None = None
+
+    def define(self, definition: NewDefinition) -> None:
+        """Have the commit of the write change the definition of the table too."""
+        self._definition = definition
 
     def begin(self) -> Callable[[], None]:
         """See :meth:`DeferredWrites.begin`."""
@@ -292,6 +321,8 @@ class DeferredTable(TableTarget):
             CommitRejectedError: the commits of the table are made by creating their files.
         """
         self._owner.require_free(self.table)
+        if self._definition is not None:
+            return self._definition.defined
         snapshot = super().snapshot()
         check_through_catalog(self.identifier, snapshot.commit_policy)
         return snapshot
@@ -310,13 +341,17 @@ class DeferredTable(TableTarget):
         context: CommitProperties = NO_PROPERTIES,
     ) -> Transaction:
         """Start the write that builds on ``snapshot``; its commit waits for the end of the transaction. Raises as Table's."""
-        return self.table.start_transaction(
-            snapshot,
+        definition = self._definition
+        transaction = self.table.start_transaction(
+            snapshot if definition is None else definition.snapshot,
             operation=operation,
             parameters=parameters,
             context=context,
             committer=_CommittedTogether(),
         )
+        if definition is not None and definition.depends_on_rows:
+            transaction.read_whole_table()
+        return transaction
 
     def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
         """Keep the transaction until all are committed. Returns the version that was read.

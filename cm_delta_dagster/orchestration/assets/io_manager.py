@@ -17,12 +17,13 @@ from pydantic import Field, PrivateAttr
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_together
 from cm_delta_dagster.operations.reading.read import plan_read
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
+from cm_delta_dagster.orchestration.assets.audited_tables import refuse_table_of_audit
 from cm_delta_dagster.orchestration.assets.change_inputs import (
     Consumer,
     changes_metadata,
@@ -41,7 +42,7 @@ from cm_delta_dagster.orchestration.assets.inputs import (
     step_of,
 )
 from cm_delta_dagster.orchestration.assets.mapped_inputs import is_mapped
-from cm_delta_dagster.orchestration.assets.output import OutputWrite, write_output
+from cm_delta_dagster.orchestration.assets.output import OutputWrite, complete_declaration, write_output
 from cm_delta_dagster.orchestration.assets.output_events import WrittenOutput, observe_instead, partitions_of, report
 from cm_delta_dagster.orchestration.assets.output_rows import output_rows
 from cm_delta_dagster.orchestration.assets.run_writes import RunWrites
@@ -146,6 +147,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if obj is None and not context.has_asset_key and not context.definition_metadata:
             return  # An op without an asset and without metadata has no table.
         write = self._output_write(context)
+        origin = write.origin
+        refuse_table_of_audit(origin.step_context, origin.asset_key, write.contract.identifier, self.table_of)
         group = self._groups.group_of(self._writing_client, context, write.contract, write.origin.step_context)
         if group is None:
             with without_retries():
@@ -155,10 +158,23 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             with self._groups.discarding_on_error(group), without_retries():
                 group.refuse_outputs_without_rows(write.origin.step_context, written=context.name)
                 committed = group.add(context.name, self._write(context, obj, write, together=group.writes))
-        for written_output in committed:
+        for written_output in committed if group is None else map(self._completed, committed):
             written = written_output.written
             raise_pinned_version(write.origin.step_context, written.table, written.result.version)
             report(written_output, handled=context, preview_rows=self.preview_rows)
+
+    def _completed(self, output: WrittenOutput) -> WrittenOutput:
+        """An output of a group, which is committed, with its table as the asset declares it."""
+        try:
+            return replace(output, written=complete_declaration(output.written, output.write, session=self._session))
+        except CmDeltaError as error:
+            output.context.log.warning(
+                "The rows of %s are committed, and the table is not as the metadata of the asset declares it; the next write tries "
+                "again: %s",
+                output.written.table.identifier,
+                error,
+            )
+            return output
 
     def _write(
         self, context: dg.OutputContext, obj: Any, write: OutputWrite, *, together: DeferredWrites | None

@@ -22,7 +22,12 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.reading.any_row import has_rows
 from cm_delta_dagster.operations.reading.snapshot_scan import SnapshotScan
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
-from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
+from cm_delta_dagster.operations.tables.declaration import (
+    TableDeclaration,
+    apply_declaration,
+    declare_with_write,
+    declared_schema,
+)
 from cm_delta_dagster.operations.tables.write_attempts import create_if_missing, write_attempts
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.merge import merge
@@ -142,7 +147,7 @@ def _write(
         refuse_lost_rows(snapshot)
         if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
             _refuse_existing_rows(table, snapshot, part, rows)
-        altered = _brought_in_line(table, rows, write.contract, context)
+        altered = _brought_in_line(table, write.contract, context, session=_session_for_declarations(rows))
     options = CommitOptions(
         idempotency=identity,
         context=context,
@@ -182,12 +187,10 @@ def _session_for_declarations(rows: WriteRows) -> Callable[[], SparkSession]:
 
 
 def _brought_in_line(
-    table: WriteTarget, rows: WriteRows, contract: WriteContract, context: CommitProperties
+    table: WriteTarget, contract: WriteContract, context: CommitProperties, *, session: Callable[[], SparkSession]
 ) -> tuple[int, ...]:
-    """Alter a table that exists as its owner declares; the versions of the commits."""
-    if isinstance(table, DeferredTable):
-        table = table.table  # Alterations are commits of their own.
-    if not isinstance(table, Table) or contract.declaration == TableDeclaration():
+    """Alter a table that exists as its owner declares; the versions of the commits. A deferred write does it in its own commit."""
+    if not isinstance(table, Table | DeferredTable) or contract.declaration == TableDeclaration():
         return ()  # A creation has what is declared.
     schema = table.snapshot().schema
     # A column that this write adds gets its default with the next write.
@@ -195,7 +198,19 @@ def _brought_in_line(
     if contract.schema_mode is SchemaMode.STRICT:
         known = dict(contract.declaration.defaults)
     declaration = replace(contract.declaration, defaults=known)
-    return apply_declaration(table, declaration, spark=_session_for_declarations(rows), context=context).versions
+    if isinstance(table, DeferredTable):
+        declare_with_write(table, declaration, spark=session)
+        return ()
+    return apply_declaration(table, declaration, spark=session, context=context).versions
+
+
+def complete_declaration(written: Written, write: OutputWrite, *, session: Callable[[], SparkSession]) -> Written:
+    """Alter the table of a deferred write, which is committed, as far as its own commit could not.
+
+    Raises CmDeltaError: the write stays committed.
+    """
+    versions = _brought_in_line(written.table, write.contract, write.origin.commit_context(), session=session)
+    return replace(written, altered=(*written.altered, *versions))
 
 
 def _design(output_schema: StructType, write: OutputWrite, rows: WriteRows) -> TableDesign:

@@ -1,13 +1,12 @@
 """Refuses a run that would show readers rows of an audited table which its checks have not read."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration.assets.audited_tables import others_with_table
 from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.definitions import registered_as_step
 
@@ -20,11 +19,9 @@ def refuse_visible_rows(step: Any, manager: CatalogManagedDeltaIOManager) -> Non
             as a step of its own, when readers see the rows already.
     """
     layer, own = step.job_def.asset_layer, step.get_output_asset_keys()
-    tables = {_table(layer, key, manager): key for key in own}
-    manager_keys = {layer.get(key).io_manager_key for key in own}
-    for key in set(layer.executable_asset_keys) - own:
-        table = _table(layer, key, manager)
-        if table in tables and layer.get(key).io_manager_key in manager_keys:
+    tables = {manager.table_of(layer.get(key).metadata, key): key for key in own}
+    for key, table in others_with_table(step, own, manager.table_of):
+        if table in tables:
             raise InvalidArgumentError(
                 f"{tables[table].to_user_string()} is audited, and {key.to_user_string()} writes to its table {table} in the same "
                 "run, so that readers would see rows that were not checked. Nothing was computed. Give each asset a table of its "
@@ -32,12 +29,6 @@ def refuse_visible_rows(step: Any, manager: CatalogManagedDeltaIOManager) -> Non
             )
     for spec in _separate_checks(layer, step):
         raise InvalidArgumentError(registered_as_step(spec) + " Nothing was computed.")
-
-
-def _table(layer: Any, key: dg.AssetKey, manager: CatalogManagedDeltaIOManager) -> TableIdentifier | None:
-    with suppress(InvalidArgumentError):  # An asset with another IO manager, whose metadata means something else.
-        return manager.table_of(layer.get(key).metadata, key)
-    return None
 
 
 def _separate_checks(layer: Any, step: Any) -> Iterator[dg.AssetCheckSpec]:

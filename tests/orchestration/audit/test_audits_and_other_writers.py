@@ -128,16 +128,20 @@ def test_a_check_that_raises_discards_the_rows(world: World) -> None:
     assert closed.reason == "The check failed: ZeroDivisionError: no rows to divide by"
 
 
-def test_a_table_that_another_asset_writes_in_the_same_run_is_refused(world: World) -> None:
-    @dg.asset(metadata={"table": TABLE, "mode": "append"})
+@pytest.mark.parametrize("first", ["unchecked", "orders"])
+def test_a_table_that_another_asset_writes_in_the_same_run_is_refused(world: World, first: str) -> None:
+    """Whichever of the two comes first: readers see nothing of the run."""
+
+    @dg.asset(metadata={"table": TABLE, "mode": "append"}, deps=["orders"] if first == "orders" else [])
     def unchecked() -> DataFrame:
         return world.frame([(7, -7.0)], COLUMNS)
 
     check, seen = interrupted(lambda: None)
-    made = audited(orders(world, GOOD, metadata={"table": TABLE, "mode": "append"}, deps=[unchecked]), checks=[check])
-    error = refused(world, unchecked, made)
+    metadata = {"table": TABLE, "mode": "append"}
+    deps = [unchecked] if first == "unchecked" else []
+    error = refused(world, unchecked, audited(orders(world, GOOD, metadata=metadata, deps=deps), checks=[check]))
     assert isinstance(error, InvalidArgumentError) and "unchecked" in str(error)
-    assert seen == []
+    assert seen == [] and not world.client.registry.list_tables()
 
 
 @pytest.mark.requirements("WAP-3")

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import CommitRejectedError
+from cm_delta_dagster.errors import CommitRejectedError, InvalidDataError
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.orchestration import CheckSettings, TableCheck, audited, table_checks
-from tests.orchestration.audit.test_audited import COLUMNS, GOOD, TABLE, evaluations, no_negative, orders, values
+from tests.orchestration.audit.test_audited import BAD, COLUMNS, GOOD, TABLE, evaluations, no_negative, orders, values
 from tests.orchestration.conftest import World
 from tests.support.dagster_assets import refused
 
@@ -188,6 +188,33 @@ def test_library_checks_of_partitions_count_the_ones_being_written(world: World)
     result = world.materialize(audited(plain, checks=checks), partition_key="a", raises=False)
     assert not result.success
     assert evaluations(result)["partition_row_count"].metadata["cm_delta/wrong_partitions"].value == 1
+
+
+@pytest.mark.requirements("WAP-6")
+def test_what_an_asset_declares_of_its_table_is_published_with_its_rows(world: World) -> None:
+    """Clustering columns, which need a commit of their own, follow the ratification."""
+    world.materialize(orders(world, GOOD))
+    before = world.client.table(TABLE).snapshot()
+    declared = {
+        "mode": "append",
+        "table_properties": {"owner": "sales", "delta.enableChangeDataFeed": "true"},
+        "constraints": {"positive": "amount > -5"},
+        "cluster_by": "id",
+    }
+    assert not world.materialize(
+        audited(orders(world, BAD, metadata=declared), checks=[no_negative]), raises=False
+    ).success
+    after = world.client.table(TABLE).snapshot()
+    assert (after.version, after.metadata, after.protocol) == (before.version, before.metadata, before.protocol)
+    world.materialize(audited(orders(world, [(3, 3.0)], metadata=declared), checks=[no_negative]))
+    history = [entry for entry in world.client.feed.feed(after=0, limit=100) if entry.version > before.version]
+    assert [entry.summary.operation for entry in history] == ["WRITE", "ALTER TABLE"]
+    ratified, latest = (world.client.table(TABLE).snapshot(version=entry.version) for entry in history)
+    assert declared["table_properties"].items() <= ratified.metadata.configuration.items()
+    assert ratified.metadata.configuration["delta.constraints.positive"] == "amount > -5"
+    assert not ratified.clustering_columns and latest.clustering_columns and world.rows(TABLE) == [*GOOD, (3, 3.0)]
+    refusal = refused(world, audited(orders(world, [(4, -9.0)], metadata=declared), checks=[no_negative]))
+    assert isinstance(refusal, InvalidDataError)
 
 
 @pytest.mark.requirements("WAP-7")
