@@ -101,16 +101,15 @@ class LocalStore:
         """Every object below ``directory``, in order of location; symbolic links to directories are not followed."""
         prefix = directory.rstrip("/")
         with _mapped("list", directory):
-            entries = _entries(local_path(directory))
-        # "a/" sorts after "a-b": a directory is sorted by its name with the slash, as its objects are.
-        keyed = [(name + "/" if _is_directory(entry) else name, entry) for name, entry in entries]
-        for key, entry in sorted(keyed, key=lambda pair: pair[0]):
+            # "a/" sorts after "a-b": a directory is sorted by its name with the slash, as its objects are.
+            listed = sorted(
+                (f"{name}/", None) if _is_directory(entry) else (name, _status_of_entry(entry, f"{prefix}/{name}"))
+                for name, entry in _entries(local_path(directory))
+            )
+        for key, status in listed:
             if key.endswith("/"):
                 yield from self.list_recursive(f"{prefix}/{key[:-1]}")
-                continue
-            with _mapped("list", directory):
-                status = _status_of_entry(entry, f"{prefix}/{key}")
-            if status is not None:
+            elif status is not None:
                 yield status
 
     def read(self, location: str) -> bytes:

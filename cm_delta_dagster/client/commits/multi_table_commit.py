@@ -34,10 +34,15 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCommit:
-    """The transaction of one table, and what commits transactions of that table."""
+    """The transaction of one table, and what commits transactions of that table.
+
+    Attributes:
+        is_behind: whether other commits are known to have been made since the version that the transaction read.
+    """
 
     committer: TableCommitter
     transaction: Transaction
+    is_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +95,8 @@ class MultiTableCommit:
         for number in range(attempts):
             with self._wait(rebases, number) as has_waited:
                 for part, rebase in zip(self._parts, rebases, strict=True):
-                    # A held commit was made some time ago: without the commits since then it would often be refused.
-                    if has_waited or (number == 0 and part.transaction.hold_id is not None):
+                    # Without the commits since then, a commit that was held would be refused.
+                    if has_waited or (number == 0 and part.is_behind):
                         rebase.catch_up()
                 tries, outcomes = self._attempt(rebases)
             parts = tuple(

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.holds import HeldProposal, Hold, HoldState, WaitsFor, closed_error
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
+from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitProperties
 from cm_delta_dagster.client.commits.held_commit import approval_required, read_held
@@ -135,12 +137,9 @@ def _decide(
         return RatifiedHold(hold=hold, repeated=True)
     if hold.state is not HoldState.PENDING:
         raise closed_error(hold)
-    tables = [client.open(client.registry.load_table_by_id(proposal.table_id)) for proposal in proposals]
+    entries = [client.registry.load_table_by_id(proposal.table_id) for proposal in proposals]
     try:
-        commits = [
-            TableCommit(committer=table.committer, transaction=held_transaction(table, proposal, committing=True))
-            for table, proposal in zip(tables, proposals, strict=True)
-        ]
+        commits = [_commit_of(client, entry, proposal) for entry, proposal in zip(entries, proposals, strict=True)]
         for commit in commits:
             _require_audit(commit.transaction, hold, has_passed=has_passed)
             if audits is not None:
@@ -165,6 +164,14 @@ def _decide(
     )
 
 
+def _commit_of(client: DeltaClient, entry: TableEntry, proposal: HeldProposal) -> TableCommit:
+    """What commits a held commit. Raises TableStorageMissingError."""
+    table = client.open(entry)
+    transaction = held_transaction(table, proposal, known=entry.ratified, committing=True)
+    is_behind = entry.ratified.latest_version > transaction.snapshot.version
+    return TableCommit(committer=table.committer, transaction=transaction, is_behind=is_behind)
+
+
 def held_tables(client: DeltaClient, hold_id: str) -> Mapping[str, TableWithHold]:
     """Each table of a hold with the state that its ratification would give now, by ``catalog.schema.table``. Writes nothing.
 
@@ -178,8 +185,9 @@ def held_tables(client: DeltaClient, hold_id: str) -> Mapping[str, TableWithHold
     for proposal in client.holds.held_proposals(hold_id):
         if proposal.hold.state is not HoldState.PENDING:
             raise closed_error(proposal.hold)
-        table = client.open(client.registry.load_table_by_id(proposal.table_id))
-        transaction = held_transaction(table, proposal, committing=False)
+        entry = client.registry.load_table_by_id(proposal.table_id)
+        table = client.open(entry)
+        transaction = held_transaction(table, proposal, known=entry.ratified, committing=False)
         try:
             latest, own = table.committer.preview(transaction)
         except CommitConflictError:
@@ -196,10 +204,11 @@ def _hold(client: DeltaClient, hold_id: str) -> Hold:
     return client.holds.held_proposals(hold_id)[0].hold
 
 
-def held_transaction(table: Table, proposal: HeldProposal, *, committing: bool) -> Transaction:
+def held_transaction(table: Table, proposal: HeldProposal, *, known: RatifiedCommits, committing: bool) -> Transaction:
     """The transaction of a held commit, on the version that it read.
 
     Args:
+        known: a recent answer of the catalog, which is not asked again if the version is the latest one of it.
         committing: whether the files of the commit must exist.
 
     Raises:
@@ -213,7 +222,8 @@ def held_transaction(table: Table, proposal: HeldProposal, *, committing: bool) 
     if committing:
         _require_files(table, commit, hold)
     try:
-        snapshot = table.snapshot(version=intent.read_version)
+        is_latest = known.latest_version == intent.read_version and known.commit_policy.through_catalog
+        snapshot = table.snapshot_of(known) if is_latest else table.snapshot(version=intent.read_version)
     except (VersionNotFoundError, CorruptLogError) as error:
         raise _lost(hold, f"the version {intent.read_version} that it read cannot be loaded ({error})") from error
     transaction = table.start_transaction(

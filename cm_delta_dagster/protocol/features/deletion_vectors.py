@@ -88,6 +88,8 @@ def dv_location(table_location: str, descriptor: DeletionVectorDescriptor) -> st
 
 def vector_files(location: str, files: pa.Table) -> set[str]:
     """Return the locations of the deletion vector files of ``files``."""
+    if files["deletionVector"].null_count == files.num_rows:
+        return set()
     vectors = files["deletionVector"].combine_chunks()
     names = pa.table(
         {

@@ -175,6 +175,17 @@ def test_a_hold_that_was_checked_before_other_rows_came_is_checked_again(lake: L
     assert ratify_hold(lake.client, hold.hold_id, audited=audited).version == 7
 
 
+@pytest.mark.requirements("WAP-1")
+def test_a_ratification_without_winners_asks_the_catalog_once_for_each_of_its_parts(lake: Lake, table: Table) -> None:
+    hold = held(lake, (table, change(lake, table, adds="new.parquet")))
+    calls: list[str] = []
+    lake.catalog.fails = lambda method, argument: calls.append(method)
+    assert ratify_hold(lake.client, hold.hold_id).version == 4
+    lake.catalog.fails = lambda method, argument: None
+    of_commit = ["held_proposals", "load_table_by_id", "commit", "held_proposals"]
+    assert [call for call in calls if call in (*of_commit, "get_ratified_commits")] == of_commit
+
+
 @pytest.mark.requirements("WAP-2")
 def test_a_put_if_absent_table_holds_nothing(lake: Lake, table: Table) -> None:
     lake.catalog.commit_policies.change_commit_policy(table.table_id, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))

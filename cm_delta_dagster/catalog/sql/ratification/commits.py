@@ -38,7 +38,7 @@ from cm_delta_dagster.catalog.sql.ratification import (
     validation,
 )
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
-from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
+from cm_delta_dagster.catalog.sql.ratification.context import Accepted, CommitContext, ProposalKind, context_of
 from cm_delta_dagster.catalog.sql.rows import application_ids, definitions, marks
 from cm_delta_dagster.catalog.sql.rows.commits import (
     COMMIT_COLUMNS,
@@ -109,9 +109,9 @@ def ratify(connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -
     }
     if refusals:
         return RefusedTogether(refusals=refusals)
-    holds.lock_holds(connection, proposals)
+    locked_holds = holds.lock_holds(connection, proposals)
     accepted = {
-        table_id: _accept(connection, table_id, proposals[table_id], head, reads)
+        table_id: _accept(connection, table_id, proposals[table_id], head, reads, locked_holds)
         for table_id, (head, reads) in locked.items()
     }
     return RatifiedTogether(commits=accepted)
@@ -149,20 +149,23 @@ def _accept(
     proposal: CommitProposal,
     head: Any,
     reads: CheckReads,
+    locked_holds: Mapping[tuple[str, str], Any],
 ) -> Ratified:
     """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
     published = order_check.published_version(table_id, proposal, head)
     order_check.check_clock(
         connection, table_id, proposal.version, proposal.summary, previous=head.latest_in_commit_timestamp
     )
-    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
+    context = _context(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
+    holds.close_ratified(connection, context, locked_holds)
+    accepted = checks.run(connection, context)
     validation.check_definition(connection, table_id, proposal, head)
     marks.check(connection, table_id, proposal, head)
     _ratify(connection, table_id, accepted, head, published=published)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
 
 
-def _check(
+def _context(
     connection: sa.Connection,
     table_id: str,
     proposal: CommitProposal,
@@ -170,12 +173,10 @@ def _check(
     *,
     identifier: TableIdentifier,
     reads: CheckReads | None = None,
-) -> Accepted:
-    """Run the checks; a held proposal closes its hold. Without a head it is the registration of the table."""
+) -> CommitContext:
+    """What the checks of a proposal know of it. Without a head it is the registration of the table."""
     kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
-    context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, reads=reads)
-    holds.close_ratified(connection, context)
-    return checks.run(connection, context)
+    return context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, reads=reads)
 
 
 def record_published(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
@@ -194,7 +195,8 @@ def record_published(connection: sa.Connection, table_id: str, proposal: CommitP
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
         )
-    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
+    context = _context(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
+    accepted = checks.run(connection, context)
     _ratify(connection, table_id, accepted, head, published=proposal.version)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
@@ -280,7 +282,7 @@ def insert_initial_commit(
         content_to_check=None if initial is None else initial.content_to_check or initial.content,
         checked=None if initial is None else initial.checked,
     )
-    _check(connection, table_id, proposal, None, identifier=identifier)
+    checks.run(connection, _context(connection, table_id, proposal, None, identifier=identifier))
     writes = _commit_writes(
         connection,
         table_id,

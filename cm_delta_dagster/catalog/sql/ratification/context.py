@@ -104,10 +104,13 @@ class CommitContext:
     @property
     def fingerprint(self) -> str | None:
         """What identifies the commit whatever its version; None as for :attr:`actions`."""
-        if self.actions is None:
-            return None
         checked = self.proposal.checked
-        return fingerprint(self.actions) if checked is None else checked.fingerprint
+        if checked is None:
+            return None if self.actions is None else fingerprint(self.actions)
+        try:
+            return checked.fingerprint
+        except CorruptLogError:
+            return None
 
     def refusal(self, *, rule: str, scope: str, reason: str) -> Refusal:
         """The refusal of this proposal; add ``set_by`` and ``ask`` with ``dataclasses.replace`` where they are known."""

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.holds import (
     HOLD_PREFIX,
     MAX_HOLD_DURATION_MS,
+    HeldTable,
     HeldWrite,
     Hold,
     HoldRequest,
@@ -54,10 +56,21 @@ def hold(connection: sa.Connection, proposals: Mapping[str, CommitProposal], req
     if existing is not None:
         return existing
     hold_id = f"{HOLD_PREFIX}{uuid.uuid4().hex[:12]}"
-    for table_id, context in contexts.items():
-        needed = demands.get(table_id) if request.waits_for is WaitsFor.APPROVAL else None
-        _insert(connection, context, request, hold_id=hold_id, needed=needed)
-    return held_commits.get(connection, hold_id)
+    needed = demands if request.waits_for is WaitsFor.APPROVAL else {}
+    tables = tuple(
+        _insert(connection, context, request, hold_id=hold_id, needed=needed.get(table_id))
+        for table_id, context in contexts.items()
+    )
+    now_ms = now_of(connection)
+    return Hold(
+        hold_id=hold_id,
+        waits_for=request.waits_for,
+        state=HoldState.PENDING,
+        tables=tables,
+        requested_by=caller_of(connection),
+        requested_ms=now_ms,
+        expires_ms=now_ms + request.duration_ms,
+    )
 
 
 def check_request(proposals: Mapping[str, CommitProposal], request: HoldRequest) -> None:
@@ -108,7 +121,7 @@ def _insert(
     *,
     hold_id: str,
     needed: ApprovalRequiredError | None,
-) -> None:
+) -> HeldTable:
     proposal, write = context.proposal, request.writes[context.table_id]
     connection.execute(
         sa.insert(HELD_COMMITS).values(
@@ -137,6 +150,17 @@ def _insert(
     )
     action = "request approval" if request.waits_for is WaitsFor.APPROVAL else "hold"
     _record(connection, action, context, f"request {hold_id}", reason="" if needed is None else "; ".join(needed.what))
+    return HeldTable(
+        table_id=context.table_id,
+        identifier=context.identifier,
+        operation=proposal.summary.operation,
+        txn_id=proposal.summary.txn_id,
+        read_version=proposal.version - 1,
+        what=() if needed is None else tuple(needed.what),
+        contacts=() if needed is None else tuple(needed.ask),
+        app_id=write.app_id,
+        app_version=write.app_version,
+    )
 
 
 def _demanded(needed: ApprovalRequiredError | None) -> dict[str, str]:
@@ -173,9 +197,9 @@ def _turned_into_request(
         return None
     proposals = {table_id: context.proposal for table_id, context in contexts.items()}
     # Who made a request may not commit it, and may say what its checks have said, as it may discard it.
-    lock_holds(connection, proposals, closes=HoldState.DISCARDED if waits_already else HoldState.COMMITTED)
+    locked = lock_holds(connection, proposals, closes=HoldState.DISCARDED if waits_already else HoldState.COMMITTED)
     for table_id, context in contexts.items():
-        _own_row(connection, context)
+        _own_row(context, locked)
         needed = demands.get(table_id)
         demanded = {} if waits_already else _demanded(needed)
         connection.execute(
@@ -191,8 +215,10 @@ def _turned_into_request(
 
 def lock_holds(
     connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, closes: HoldState = HoldState.COMMITTED
-) -> None:
+) -> Mapping[tuple[str, str], Any]:
     """Lock the holds that the proposals name, for a caller that may close them in this state.
+
+    Returns the rows by the ids of hold and table.
 
     Raises:
         CommitRejectedError: an earlier write of the same application is held too, which could not be ratified afterwards.
@@ -200,6 +226,7 @@ def lock_holds(
         OperationRefusedError: the caller may not decide.
         InvalidArgumentError: there is no such hold.
     """
+    locked: dict[tuple[str, str], Any] = {}
     for hold_id in sorted({proposal.hold_id for proposal in proposals.values() if proposal.hold_id is not None}):
         tables = held_commits.lock(connection, hold_id)
         naming = {table_id for table_id, proposal in proposals.items() if proposal.hold_id == hold_id}
@@ -212,6 +239,8 @@ def lock_holds(
                 f"The hold {hold_id} has commits to {len(tables)} tables, ratified as one, and {len(naming)} commits "
                 "were proposed. Nothing was committed. Ratify the hold as a whole."
             )
+        locked |= {(hold_id, row.table_id): row for row in rows}
+    return locked
 
 
 def _refuse_before_earlier(connection: sa.Connection, row: Any) -> None:
@@ -231,23 +260,27 @@ def _refuse_before_earlier(connection: sa.Connection, row: Any) -> None:
     )
 
 
-def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
-    """Close the hold of a proposal that is being ratified, for its table, as committed; :func:`lock_holds` has checked it.
+def close_ratified(
+    connection: sa.Connection, context: CommitContext, locked: Mapping[tuple[str, str], Any] = MappingProxyType({})
+) -> None:
+    """Close the hold of a proposal that is being ratified, for its table, as committed.
+
+    Args:
+        locked: what :func:`lock_holds` has returned.
 
     Raises:
-        HoldClosedError: the hold belongs to another commit.
+        HoldClosedError: the hold belongs to another commit, or is not locked.
     """
     if context.proposal.hold_id is not None:
-        row = _own_row(connection, context)
+        row = _own_row(context, locked)
         held_commits.end(connection, row, HoldState.COMMITTED, reason="", version=context.proposal.version)
 
 
-def _own_row(connection: sa.Connection, context: CommitContext) -> Any:
+def _own_row(context: CommitContext, locked: Mapping[tuple[str, str], Any]) -> Any:
     """The row of the proposal in its hold. Raises HoldClosedError if the hold was made for another commit."""
     proposal = context.proposal
     assert proposal.hold_id is not None
-    rows = held_commits.visible_rows(connection, proposal.hold_id)
-    row = next((row for row in rows if row.table_id == context.table_id), None)
+    row = locked.get((proposal.hold_id, context.table_id))
     is_same = (
         row is not None
         and row.state == HoldState.PENDING.value

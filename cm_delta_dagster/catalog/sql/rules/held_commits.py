@@ -59,6 +59,18 @@ _EARLIER = (
     )
     .order_by(HELD_COMMITS.c.app_version)
 )
+_END = (
+    sa.update(HELD_COMMITS)
+    .where(_OF_HOLD, HELD_COMMITS.c.table_id == sa.bindparam("of_table"))
+    .values(
+        state=sa.bindparam("new_state"),
+        decided_by=sa.bindparam("new_decided_by"),
+        decided_ms=sa.bindparam("new_decided_ms"),
+        reason=sa.bindparam("new_reason"),
+        version=sa.bindparam("new_version"),
+        content=sa.null(),
+    )
+)
 _NEEDS_REASON = frozenset({HoldState.REJECTED, HoldState.DISCARDED, HoldState.CONFLICTING})
 
 
@@ -260,18 +272,16 @@ def pending(connection: sa.Connection, hold_id: str, *, closes: HoldState) -> Se
 
 def end(connection: sa.Connection, row: Any, state: HoldState, *, reason: str, version: int | None) -> None:
     """Close the pending hold of one table, whose row is locked, in this state."""
-    connection.execute(
-        sa.update(HELD_COMMITS)
-        .where(HELD_COMMITS.c.hold_id == row.hold_id, HELD_COMMITS.c.table_id == row.table_id)
-        .values(
-            state=state.value,
-            decided_by=caller_of(connection),
-            decided_ms=now_of(connection),
-            reason=reason,
-            version=version,
-            content=None,
-        )
-    )
+    ended = {
+        "of_hold": row.hold_id,
+        "of_table": row.table_id,
+        "new_state": state.value,
+        "new_decided_by": caller_of(connection),
+        "new_decided_ms": now_of(connection),
+        "new_reason": reason,
+        "new_version": version,
+    }
+    connection.execute(_END, ended)
     change = audit.Change(
         action=_action(WaitsFor(row.waits_for), state),
         scope=str(identifier_of(row)),

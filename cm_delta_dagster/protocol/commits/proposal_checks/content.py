@@ -128,7 +128,7 @@ class CheckedContent:
         """What identifies the commit whatever its version. Raises CorruptLogError as :meth:`actions`."""
         return fingerprint(self._actions)
 
-    @property
+    @cached_property
     def _actions(self) -> CommitActions:
         return self.actions(version=0)
 
