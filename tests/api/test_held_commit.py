@@ -141,8 +141,11 @@ def test_holds_are_listed_ratified_and_discarded_on_the_command_line(
         return result.output
 
     assert [found["hold_id"] for found in json.loads(run("held", "main.sales", "--json"))] == ids
+    hint = "cm-delta rules ratify ID"
+    assert hint in run("held") and hint not in run("held", "--json")
     assert f"version 1 of {ORDERS}" in run("ratify", ids[0])
     assert json.loads(run("ratify", ids[0], "--json"))["repeated"] is True
     assert "is discarded" in run("discard", ids[1], "--reason", "bad month")
+    assert hint not in run("held", "--all")
     assert "No commit is held." in run("held") and "bad month" in run("held", "--all")
     assert lake.table(ORDERS).scan().count() == 3

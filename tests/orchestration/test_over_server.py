@@ -30,6 +30,10 @@ from tests.orchestration.assets.test_io_manager import (
     test_an_asset_becomes_a_table_and_a_downstream_asset_reads_it,
     test_modes_append_overwrite_and_merge,
 )
+from tests.orchestration.audit.test_audited import (
+    test_rows_that_fail_are_discarded_and_readers_never_see_them,
+    test_rows_that_pass_are_ratified_and_the_results_name_their_version,
+)
 from tests.orchestration.components.test_components import add, load, refresh, sandbox
 from tests.orchestration.conftest import RunningSpark, World
 from tests.orchestration.log_tables import commit, make_table
@@ -79,6 +83,8 @@ __all__ = [
     "test_each_run_gets_what_the_last_one_did_not",
     "test_foreign_changes_are_materializations_and_maintenance_is_an_observation",
     "test_modes_append_overwrite_and_merge",
+    "test_rows_that_fail_are_discarded_and_readers_never_see_them",
+    "test_rows_that_pass_are_ratified_and_the_results_name_their_version",
     "test_steps_in_processes_of_their_own_read_one_version",
     "test_the_sensor_reports_a_commit_that_the_run_has_not_reported_after_the_run",
     "ticker",

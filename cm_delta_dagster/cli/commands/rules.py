@@ -6,18 +6,23 @@ from typing import Any
 import click
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.holds import Hold, WaitsFor
+from cm_delta_dagster.catalog.holds import Hold, HoldState, WaitsFor
 from cm_delta_dagster.catalog.rules.kinds import KINDS
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.options import Pair, future_option
-from cm_delta_dagster.cli.printer import output, show, show_records
+from cm_delta_dagster.cli.printer import aligned, output, show, show_records
 from cm_delta_dagster.operations.tables.ratify_hold import approve_hold, ratify_hold
 from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope, in_scope
 
 _KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
 _NUMBERS = {"rows": int, "files": int, "fraction": float}
 _TEXTS = ("pattern",)
+_APPROVALS_HINT = "An owner decides: cm-delta rules approve ID, or cm-delta rules reject ID --reason TEXT."
+_HELD_HINT = (
+    "To end a hold: cm-delta rules ratify ID, or cm-delta rules discard ID --reason TEXT. One that waits for an approval: "
+    "cm-delta rules approve ID, or cm-delta rules reject ID --reason TEXT."
+)
 
 
 @click.command("list")
@@ -89,7 +94,7 @@ def approvals(scope: str, with_closed: bool) -> None:
     """List the commits that wait for an approval, of all tables or those in SCOPE."""
     holds = _holds(scope, with_closed=with_closed)
     waiting = [hold for hold in holds if hold.waits_for is WaitsFor.APPROVAL]
-    _show_holds(waiting, empty="No commit waits for an approval.")
+    _show_holds(waiting, empty="No commit waits for an approval.", hint=_APPROVALS_HINT)
 
 
 @click.command()
@@ -125,7 +130,7 @@ def reject(approval_id: str, reason: str) -> None:
 def held(scope: str, with_closed: bool) -> None:
     """List the held commits, of all tables or those in SCOPE, also those that wait for an approval."""
     holds = _holds(scope, with_closed=with_closed)
-    _show_holds(holds, empty="No commit is held.")
+    _show_holds(holds, empty="No commit is held.", hint=_HELD_HINT)
 
 
 @click.command()
@@ -161,9 +166,12 @@ def _holds(scope: str, *, with_closed: bool) -> tuple[Hold, ...]:
         return in_scope(holds, catalog.registry, catalog.namespaces, scope)
 
 
-def _show_holds(holds: Sequence[Hold], *, empty: str) -> None:
+def _show_holds(holds: Sequence[Hold], *, empty: str, hint: str) -> None:
+    """Show holds, and what can be done with those that are pending."""
     columns = "hold_id waits_for state summary requested_by requested_ms expires_ms reason what"
-    show_records(holds, columns, empty=empty, summary=lambda hold: hold.summary, what=lambda hold: hold.what)
+    computed = {"summary": lambda hold: hold.summary, "what": lambda hold: hold.what}
+    is_pending = any(hold.state is HoldState.PENDING for hold in holds)
+    show(holds, *(aligned(holds, columns, **computed) if holds else [empty]), *([hint] if is_pending else []))
 
 
 def _versions(hold: Hold) -> str:

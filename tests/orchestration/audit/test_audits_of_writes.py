@@ -14,6 +14,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CommitRejectedError, InvalidDataError
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.orchestration import CheckSettings, TableCheck, audited, table_checks
+from tests.orchestration.assets.test_change_inputs import consumer, run, upstream
 from tests.orchestration.audit.test_audited import BAD, COLUMNS, GOOD, TABLE, evaluations, no_negative, orders, values
 from tests.orchestration.conftest import World
 from tests.support.dagster_assets import refused
@@ -215,6 +216,27 @@ def test_what_an_asset_declares_of_its_table_is_published_with_its_rows(world: W
     assert not ratified.clustering_columns and latest.clustering_columns and world.rows(TABLE) == [*GOOD, (3, 3.0)]
     refusal = refused(world, audited(orders(world, [(4, -9.0)], metadata=declared), checks=[no_negative]))
     assert isinstance(refusal, InvalidDataError)
+
+
+@pytest.mark.requirements("WAP-3", "WAP-4")
+def test_changes_that_an_audit_discards_are_read_again(world: World) -> None:
+    """Also of an asset with a key prefix, which its checks name."""
+    read: list[Any] = []
+
+    def made(limit: int) -> dg.AssetsDefinition:
+        @dg.asset_check(asset=["sales", "down"], blocking=True)
+        def small(down: pa.Table) -> dg.AssetCheckResult:
+            return dg.AssetCheckResult(passed=max(down["id"].to_pylist()) < limit)
+
+        return audited(consumer(world, read=read, key_prefix=["sales"]), checks=[small])
+
+    upstream(world, (1, "a"))
+    assert run(world, made(3)).success
+    upstream(world, (3, "c"))
+    assert not run(world, made(3), raises=False).success
+    assert run(world, made(9)).success
+    assert read == [[(1, "insert", 0)], [(3, "insert", 1)], [(3, "insert", 1)]]
+    assert [row[0] for row in world.rows("main.sales.down")] == [1, 3]
 
 
 @pytest.mark.requirements("WAP-7")
