@@ -185,7 +185,7 @@ class Transaction:
     def note_transaction(self, transaction: SetTransaction, *, is_ordered: bool = False) -> None:
         """Record ``txn`` of a write that is made once: a winner conflicts that recorded the same version.
 
-        If versions have an order, a winner with a later one conflicts too.
+        If versions have an order, a winner with a later one conflicts too, and any other one unless a held commit is ratified.
         """
         self._transactions[transaction.app_id] = transaction
         (self._ordered if is_ordered else self._noted).add(transaction.app_id)
@@ -280,7 +280,9 @@ class Transaction:
 
     def pending(self, base: Snapshot) -> PendingCommit:
         """What the check against the commits after ``base`` needs to know of this transaction."""
-        exclusive = frozenset(self._transactions.keys() - self._noted - self._ordered)
+        # Holds of one application wait beside each other; their order is that of their versions.
+        ordered = self._ordered if self.hold_id is not None else set[str]()
+        exclusive = frozenset(self._transactions.keys() - self._noted - ordered)
         removed_paths = pa.array([*(file.path for file in self._removes), *self._updated], pa.string())
         return PendingCommit(
             read_set=ReadSet(
@@ -297,7 +299,7 @@ class Transaction:
             protocol_changed=self._protocol is not None,
             app_ids=exclusive,
             noted_transactions=self._versions_of(self._noted),
-            ordered_transactions=self._versions_of(self._ordered),
+            ordered_transactions=self._versions_of(ordered),
             domains=frozenset(self._domains),
             isolation=self.isolation,
             schema=self.snapshot.schema,
