@@ -280,7 +280,6 @@ class Transaction:
 
     def pending(self, base: Snapshot) -> PendingCommit:
         """What the check against the commits after ``base`` needs to know of this transaction."""
-        # Holds of one application wait beside each other; their order is that of their versions.
         ordered = self._ordered if self.hold_id is not None else set[str]()
         exclusive = frozenset(self._transactions.keys() - self._noted - ordered)
         removed_paths = pa.array([*(file.path for file in self._removes), *self._updated], pa.string())
