@@ -1,6 +1,8 @@
 """Sail reads and writes tables of the catalog through the server, by Unity Catalog's older API."""
 
+import os
 import re
+import uuid
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -10,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster import Connection, connect
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.server.settings import ServerSettings
 from tests.differential.other_readers import Sail, sail_server
 from tests.support.cached_folders import or_skip
@@ -113,3 +116,25 @@ def test_the_statements_of_the_page_work(server: LiveServer, sail: Sail, lake: C
     for answer in sail.answers(*(statement.strip() for statement in block.split(";") if statement.strip())):
         assert not isinstance(answer, str), answer
     assert [row["id"] for row in rows_of(lake, "main.sales.orders")] == [1]
+
+
+def test_sail_needs_one_staged_commit_of_each_version(sail: Sail, lake: Connection) -> None:
+    """A lost attempt of another writer, and the clean-up of staged commits, make a table unreadable for Sail 0.7.2 only."""
+    rows = pa.table({"id": [1], "v": ["a"]})
+    lake.maintenance.set_policy("main.s", MaintenanceKind.METADATA_CLEANUP, reason="tests")
+    table = lake.open_or_create("main.s.raced", like=rows)
+    table.append(rows)
+    table.append(rows)
+    table.maintenance.publish()
+    staged = Path(table.table.location.removeprefix("file://"), "_delta_log", "_staged_commits")
+    first = min(staged.iterdir())
+    (staged / f"{first.name[:20]}.{uuid.uuid4()}.json").write_bytes(first.read_bytes())
+    assert sail.answers("SELECT * FROM lake.s.raced") == [
+        "Multiple staged Delta commits found for catalog-managed version 1"
+    ]
+    for file in staged.iterdir():
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    table.maintenance.clean_staged_commits()
+    (answer,) = sail.answers("SELECT * FROM lake.s.raced")
+    assert isinstance(answer, str) and "was not returned by the catalog" in answer
+    assert table.to_arrow().num_rows == 2
