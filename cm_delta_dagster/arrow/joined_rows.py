@@ -1,12 +1,13 @@
 """Rows of a table beside rows of a source, and the values that expressions compute from both."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.keyed_rows import KeyedRows
 from cm_delta_dagster.arrow.scalar_values import scalar_values
@@ -15,6 +16,8 @@ from cm_delta_dagster.protocol.predicates.scalars import Scalar, paths_of_scalar
 
 RowNumbers = npt.NDArray[np.int64]
 
+_PART_BYTES = 2**28
+"""About so many bytes of columns are evaluated at a time: a text column of Arrow holds at most 2 GiB."""
 STORED = "stored"
 """The side of the columns of the source as the table stores them, in the paths of columns."""
 
@@ -55,9 +58,41 @@ class JoinedRows:
     target: pa.RecordBatch | None = None
     places: RowNumbers | None = None
 
-    def values(self, scalar: Scalar) -> pa.Array:
-        """The value for each pair. Raises pa.ArrowInvalid if a number is too large, or divided by zero."""
-        return scalar_values(scalar, self.columns_for(paths_of_scalar(scalar)), self.num_rows)
+    def answers(self, scalar: Scalar) -> pa.Array:
+        """Whether a condition is true for each pair; NULL if that is not known.
+
+        Raises pa.ArrowInvalid if a number is too large, or divided by zero.
+        """
+        paths = frozenset(paths_of_scalar(scalar))
+        parts = [scalar_values(scalar, part.columns_for(paths), part.num_rows) for part in self.parts(paths)]
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+    def parts(self, paths: Iterable[tuple[str, ...]]) -> "Iterator[JoinedRows]":
+        """The pairs in parts, in order, in which the columns at some paths have a bounded size; at least one part."""
+        width = sum(map(self._width, dict.fromkeys(path[:2] for path in paths)))
+        step = max(1, _PART_BYTES // max(1, width))
+        for first in range(0, max(1, self.num_rows), step):
+            yield self._part(slice(first, min(self.num_rows, first + step)))
+
+    def _part(self, part: slice) -> "JoinedRows":
+        if part == slice(0, self.num_rows):
+            return self
+        target, places = self.target, None if self.places is None else self.places[part]
+        if target is not None and places is None:
+            target = target.slice(part.start, part.stop - part.start)
+        return replace(self, num_rows=part.stop - part.start, rows=self.rows[part], target=target, places=places)
+
+    def _width(self, path: tuple[str, ...]) -> int:
+        """The most bytes that a pair has in a column, about."""
+        side, name = path
+        if side == TARGET:
+            assert self.target is not None, "the expression names columns of the table"
+            column = self.target.column(name)
+        else:
+            column = self._source_column(side, name)
+        if pat.is_string(column.type) or pat.is_binary(column.type):
+            return int(pc.max(pc.binary_length(column)).as_py() or 0)
+        return 1 + int(column.nbytes // max(1, len(column)))
 
     def columns_for(self, paths: Iterable[tuple[str, ...]]) -> Callable[[str], pa.Array]:
         """The columns at some paths, by side as structs."""
@@ -76,8 +111,10 @@ class JoinedRows:
             assert self.target is not None, "the expression names columns of the table"
             column = self.target.column(name)
             return column if self.places is None else column.take(pa.array(self.places))
-        table = self.source.offered if side == SOURCE else self.source.stored
-        return table[name].combine_chunks().take(pa.array(self.rows))
+        return self._source_column(side, name).take(pa.array(self.rows))
+
+    def _source_column(self, side: str, name: str) -> pa.Array:
+        return (self.source.offered if side == SOURCE else self.source.stored)[name].combine_chunks()
 
 
 def true_rows(values: pa.Array) -> npt.NDArray[np.bool_]:

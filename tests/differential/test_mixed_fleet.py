@@ -59,7 +59,7 @@ def _kernel(gateway: JavaGateway, server: LiveServer) -> KernelClient:
 
 @dataclass
 class _Ledger:
-    """What writers were told: rows by id that are in the table, and ids whose commit failed with an error."""
+    """What engines reported: rows by id that are in the table, and ids whose commit failed with an error."""
 
     rows: dict[int, str] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)

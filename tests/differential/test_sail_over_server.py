@@ -122,19 +122,19 @@ def test_sail_needs_one_staged_commit_of_each_version(sail: Sail, lake: Connecti
     """A lost attempt of another writer, and the clean-up of staged commits, make a table unreadable for Sail 0.7.2 only."""
     rows = pa.table({"id": [1], "v": ["a"]})
     lake.maintenance.set_policy("main.s", MaintenanceKind.METADATA_CLEANUP, reason="tests")
-    table = lake.open_or_create("main.s.raced", like=rows)
+    table = lake.open_or_create("main.s.lost", like=rows)
     table.append(rows)
     table.append(rows)
     table.maintenance.publish()
     staged = Path(table.table.location.removeprefix("file://"), "_delta_log", "_staged_commits")
     first = min(staged.iterdir())
     (staged / f"{first.name[:20]}.{uuid.uuid4()}.json").write_bytes(first.read_bytes())
-    assert sail.answers("SELECT * FROM lake.s.raced") == [
+    assert sail.answers("SELECT * FROM lake.s.lost") == [
         "Multiple staged Delta commits found for catalog-managed version 1"
     ]
     for file in staged.iterdir():
         os.utime(file, (1_700_000_000, 1_700_000_000))
     table.maintenance.clean_staged_commits()
-    (answer,) = sail.answers("SELECT * FROM lake.s.raced")
+    (answer,) = sail.answers("SELECT * FROM lake.s.lost")
     assert isinstance(answer, str) and "was not returned by the catalog" in answer
     assert table.to_arrow().num_rows == 2

@@ -167,10 +167,10 @@ COLUMNS: list[Case] = [
         lambda act: append(act.orders, frame={"id": 1}),
     ),
     (
-        "an Arrow table for a DataFrame",
+        "a number for the source of a merge",
         InvalidArgumentError,
-        (NAME, "pyarrow", "spark.createDataFrame"),
-        lambda act: merge_rows(act.orders, change=_deletes_matches(act.orders.snapshot().files)),
+        (NAME, "DataFrame of Spark", "builtins.int", "pyarrow.Table"),
+        lambda act: merge_rows(act.orders, change=_deletes_matches(5)),
     ),
 ]
 

@@ -110,7 +110,7 @@ def caller_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The batches of a stream of the caller.
 
     Raises:
-        InvalidDataError: its source failed.
+        InvalidDataError: its source failed, or a batch has other columns than the stream says.
     """
     while True:
         try:
@@ -123,7 +123,16 @@ def caller_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
             raise InvalidDataError(
                 f"The stream of the rows failed: {error}. Nothing was committed. Correct its source, and write again."
             ) from error
+        if not batch.schema.equals(reader.schema):
+            raise InvalidDataError(
+                f"A batch of the stream of the rows has the columns {_listed(batch.schema)}, and the stream says "
+                f"{_listed(reader.schema)}. Nothing was committed. Give all batches the schema of the stream."
+            )
         yield batch
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{item.name} {item.type}" for item in schema)
 
 
 def _is_too_large(singles: pa.Array, doubles: pa.ChunkedArray) -> bool:

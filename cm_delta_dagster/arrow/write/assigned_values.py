@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.assigned_paths import assignment_trees
 from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, columns_of_scalar, paths_of_scalar
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
+from cm_delta_dagster.protocol.schema.evolution import holds_same
 from cm_delta_dagster.protocol.schema.types import (
     DOUBLE,
     INTEGERS,
@@ -57,7 +58,7 @@ class AssignedValue:
             return pa.repeat(self.value, num_rows)
         try:
             computed = scalar_values(self.value, columns, num_rows)
-            if isinstance(self.value, ColumnValue) and self.value.type == self.item.type:
+            if isinstance(self.value, ColumnValue) and holds_same(self.value.type, self.item.type):
                 return computed  # Nested fields may differ in whether they may be NULL.
             # A number of 64 bits becomes the nearest one that DOUBLE has, as in Spark.
             return computed if computed.type == kind else computed.cast(kind, safe=self.item.type != DOUBLE)
@@ -145,7 +146,7 @@ def assigned_value(text: str, item: StructField, scalar: Scalar | None, *, now_m
 
 def _is_stored(computed: DataType, column: DataType) -> bool:
     """Whether Arrow converts values as Spark does when it stores them."""
-    return computed == column or (computed in INTEGERS and (column in INTEGERS or column == DOUBLE))
+    return holds_same(computed, column) or (computed in INTEGERS and (column in INTEGERS or column == DOUBLE))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""MERGE INTO with clauses, in one commit.
+"""MERGE INTO with clauses, in one commit: by Arrow if the source is Arrow data and nothing needs Spark, else by Spark.
 
-The source is evaluated once and cached until the merge ends. The keys of the table are read to find the rows that have a partner,
-and the files that change are read to write them. If the source is small, no row of the table is shuffled. Otherwise its keys are
-shuffled at most once, and of the rows that are written only those that change.
+By Spark the source is evaluated once and cached until the merge ends. The keys of the table are read to find the rows that have a
+partner, and the files that change are read to write them. If the source is small, no row of the table is shuffled. Otherwise its
+keys are shuffled at most once, and of the rows that are written only those that change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -261,6 +261,11 @@ def own_text(text: str, target: Side, source: Side) -> str | None:
     return text
 
 
+def columns_named(text: str) -> Sequence[tuple[str, ...]]:
+    """The parts of the names of the columns in a text; none if the text is not understood."""
+    return [reference.names for reference in _references(text) or ()]
+
+
 def _references(text: str) -> Sequence[_ColumnOccurrence] | None:
     """The columns of a text; None if the text is not understood."""
     node = _parsed(text)

@@ -186,6 +186,11 @@ def without_table_metadata(schema: StructType) -> StructType:
     return StructType(tuple(_plain_field(item) for item in schema.fields))
 
 
+def holds_same(left: DataType, right: DataType) -> bool:
+    """Whether both types have the same values, apart from where NULL is allowed and metadata of fields."""
+    return _plain_type(as_nullable(left)) == _plain_type(as_nullable(right))
+
+
 def _plain_field(item: StructField) -> StructField:
     metadata = {key: value for key, value in item.metadata.items() if not key.startswith(_TABLE_METADATA)}
     return StructField(item.name, _plain_type(item.type), item.nullable, metadata)

@@ -17,7 +17,7 @@ from cm_delta_dagster.arrow.write.assigned_values import (
 from cm_delta_dagster.arrow.write.generated_values import certain_zone
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import files_need_spark, needs_spark
-from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.writing.clause_columns import (
     assigned_paths,
     check_identity,
@@ -37,11 +37,11 @@ from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.row_messages import failed_text
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.assigned_paths import assigned_field
-from cm_delta_dagster.protocol.predicates.join_expressions import SOURCE, TARGET, join_expression
-from cm_delta_dagster.protocol.predicates.references import JoinCondition, KeyPair
+from cm_delta_dagster.protocol.predicates.join_expressions import SOURCE, TARGET, join_expression, wrong_name
+from cm_delta_dagster.protocol.predicates.references import JoinCondition, KeyPair, Side
 from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, paths_of_scalar
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
-from cm_delta_dagster.protocol.schema.evolution import as_nullable, fits
+from cm_delta_dagster.protocol.schema.evolution import fits, holds_same
 from cm_delta_dagster.protocol.schema.types import (
     BOOLEAN,
     INTEGERS,
@@ -66,7 +66,7 @@ class ArrowCondition:
             InvalidDataError: a value cannot be computed.
         """
         try:
-            return rows.values(self.scalar)
+            return rows.answers(self.scalar)
         except pa.ArrowInvalid as error:
             raise InvalidDataError(failed_text(f"the condition {self.text!r}", str(error))) from error
 
@@ -103,16 +103,21 @@ class ArrowClause:
             kind=self.kind, action=self.action, condition=self.condition, values=self.values, updated=updated
         )
 
+    @property
+    def paths(self) -> frozenset[tuple[str, ...]]:
+        """The columns from which the values are computed."""
+        return frozenset(path for value in self.values for path in value.paths)
+
     def new_values(self, rows: JoinedRows) -> dict[str, pa.Array]:
         """The new values of columns for each pair. Raises InvalidDataError if a value cannot be computed or stored."""
-        paths = [path for value in self.values for path in value.paths]
-        columns = rows.columns_for(paths)
+        columns = rows.columns_for(self.paths)
         return {value.item.name: value.values(columns, rows.num_rows) for value in self.values}
 
-    def applied(self, batch: pa.RecordBatch, rows: JoinedRows) -> pa.RecordBatch:
-        """Rows of the table after an update. Raises as :meth:`new_values`."""
+    def applied(self, rows: JoinedRows) -> Iterator[pa.RecordBatch]:
+        """Rows of the table after an update; ``rows`` are pairs of all rows of a batch. Raises as :meth:`new_values`."""
         assert self.updated is not None, "the clause updates rows"
-        return self.updated.changed(batch, self.new_values(rows))
+        for part in rows.parts(self.paths):
+            yield self.updated.changed(part.target, self.new_values(part))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,8 +147,7 @@ class ArrowClauses:
             if condition is not None:
                 yield from paths_of_scalar(condition.scalar)
         for clause in self.clauses:
-            for value in clause.values:
-                yield from value.paths
+            yield from clause.paths
 
 
 class _NeedsSparkError(Exception):
@@ -214,6 +218,7 @@ class _Resolver:
         stored = StoredComparisons(
             self.change, self.conditions.target, self.conditions.source, self.layout.partition_columns
         )
+        self._check_names(condition, kind)
         is_stored = kind in (None, ClauseKind.MATCHED) and stored.condition(condition) != condition
         scalar = None if is_stored else self._scalar(condition, kind)
         if scalar is None or scalar.type != BOOLEAN:
@@ -222,13 +227,21 @@ class _Resolver:
             )
         return ArrowCondition(condition, scalar)
 
+    def _check_names(self, text: str, kind: ClauseKind | None) -> None:
+        """Refuse a text that names a column which is not there, or which both sides have, where that is certain."""
+        wrong = wrong_name(text, **self._sides(kind))
+        if wrong is not None:
+            raise InvalidArgumentError(f"{text!r} names {wrong}. Nothing was written. Correct the name.")
+
+    def _sides(self, kind: ClauseKind | None) -> dict[str, Side | None]:
+        """The sides whose columns an expression of a clause can name."""
+        return {
+            TARGET: None if kind is ClauseKind.NOT_MATCHED else self.conditions.target,
+            SOURCE: None if kind is ClauseKind.NOT_MATCHED_BY_SOURCE else self.conditions.source,
+        }
+
     def _scalar(self, text: str, kind: ClauseKind | None) -> Scalar | None:
-        return join_expression(
-            text,
-            target=None if kind is ClauseKind.NOT_MATCHED else self.conditions.target,
-            source=None if kind is ClauseKind.NOT_MATCHED_BY_SOURCE else self.conditions.source,
-            zone=certain_zone(self.layout),
-        )
+        return join_expression(text, **self._sides(kind), zone=certain_zone(self.layout))
 
     def _clause(self, clause: RowClause) -> ArrowClause:
         condition = self._condition(clause.condition, clause.kind)
@@ -255,7 +268,7 @@ class _Resolver:
     def _taken(self, item: StructField, taken: StructField) -> AssignedValue:
         """The column ``taken`` of the source as the value of the column ``item``."""
         is_nested = isinstance(item.type, StructType | ArrayType | MapType)
-        if as_nullable(item.type) == as_nullable(taken.type) or (not is_nested and fits(taken.type, item.type)):
+        if holds_same(item.type, taken.type) or (not is_nested and fits(taken.type, item.type)):
             return _stored_value(item)
         if item.type in INTEGERS and taken.type in INTEGERS:
             return AssignedValue(item, taken.name, ColumnValue((SOURCE, taken.name), taken.type))
@@ -275,7 +288,11 @@ class _Resolver:
         if isinstance(expression, str) and is_default(expression):
             value = assigned_value(default_of(item) or "NULL", item, None, now_ms=self.now_ms)
         elif isinstance(expression, str):
+            self._check_names(expression, clause.kind)
             scalar = self._scalar(expression, clause.kind)
+            taken = self.conditions.source.schema.field(item.name)
+            if taken is not None and scalar == ColumnValue((SOURCE, taken.name), taken.type) and len(path) == 1:
+                return self._taken(item, taken)
             value = assigned_value(expression, item, scalar, now_ms=self.now_ms)
         if value is None:
             raise _NeedsSparkError(

@@ -20,7 +20,8 @@ from cm_delta_dagster.protocol.schema.types import StructType
 NO_PARTNER = -1
 NO_CLAUSE = -1
 _SEARCHED_ROWS = 2**20
-"""Rows of the table that are compared with the source at a time, at least."""
+_SEARCHED_BYTES = 2**28
+"""Rows of the table are compared with the source when so many have been read, or so many bytes."""
 
 
 class JoinedPlaces(NamedTuple):
@@ -151,10 +152,12 @@ _NOTHING = JoinedPlaces(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
 def _large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in larger batches."""
     taken: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         taken.append(batch)
-        if sum(part.num_rows for part in taken) >= _SEARCHED_ROWS:
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _SEARCHED_ROWS or size >= _SEARCHED_BYTES:
             yield pa.concat_batches(taken)
-            taken = []
+            taken, rows, size = [], 0, 0
     if taken:
         yield pa.concat_batches(taken)

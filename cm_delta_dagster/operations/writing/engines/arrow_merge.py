@@ -173,7 +173,7 @@ class ArrowMerge:
             places = np.flatnonzero(clauses == number)
             some = batch if len(places) == batch.num_rows else batch.take(pa.array(places))
             joined = JoinedRows(source=self.source, num_rows=some.num_rows, target=some, rows=rows[places])
-            yield self.join.clauses[number].applied(some, joined)
+            yield from self.join.clauses[number].applied(joined)
 
     def _images(self, batches: Iterable[pa.RecordBatch], plan: FilePlan) -> Iterator[pa.RecordBatch]:
         """The rows of change files: of rows that are updated before and after, of others as they are deleted.
@@ -215,9 +215,10 @@ class ArrowMerge:
         for number, clause in enumerate(self.inserted):
             rows = alone[applied == number]
             if len(rows):
-                values = pa.table(clause.new_values(self._from_source(rows)))
-                names = tuple(sorted(values.column_names))
-                tables.setdefault(names, []).append(values.select(list(names)))
+                for part in self._from_source(rows).parts(clause.paths):
+                    values = pa.table(clause.new_values(part))
+                    names = tuple(sorted(values.column_names))
+                    tables.setdefault(names, []).append(values.select(list(names)))
         return map(pa.concat_tables, tables.values())
 
     def _from_source(self, rows: RowNumbers) -> JoinedRows:

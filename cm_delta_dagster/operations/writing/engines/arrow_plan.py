@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     conjunction,
 )
 from cm_delta_dagster.protocol.predicates.sql_checks import Clock
+from cm_delta_dagster.protocol.schema.types import check_unique_names
 from cm_delta_dagster.spark.library import is_column
 
 
@@ -96,6 +97,7 @@ def arrow_plan(
     """The merge by Arrow; or why only Spark can carry it out, for a message. Raises as ``arrow_clauses``."""
     if any(is_column(expression) for expression in change.expressions):
         return "an expression is a Column"
+    check_unique_names(rows.schema)
     now_ms, zone = table.services.now_ms(), snapshot.time_zone
     clock = Clock(now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=zone_of_expressions(zone))
     conditions = TargetConditions.of(

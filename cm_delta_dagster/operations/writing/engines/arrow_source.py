@@ -14,7 +14,7 @@ from cm_delta_dagster.arrow.schema import arrow_type
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows, caller_batches
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, converted_columns, without_empty
-from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.changes.source_facts import SourceFacts, check_keys_are_stored
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
@@ -124,7 +124,7 @@ def join_source(
 
     Raises:
         InvalidDataError: the stream of the rows failed, or a value cannot be stored.
-        InvalidArgumentError: a column has an Arrow type that is not converted.
+        InvalidArgumentError: a column has an Arrow type that is not converted, or more than 2 GiB of values.
     """
     named = {*offered, *(pair.source for pair in keys)}
     fields = [StructField(item.name, as_nullable(item.type)) for item in rows.schema.fields if item.name in named]
@@ -160,7 +160,14 @@ def _values(columns: Sequence[StoredColumn], batches: Sequence[pa.RecordBatch]) 
     """The values of columns under their names. With no column there are no rows."""
     names = [column.item.name for column in columns]
     parts = [pa.table([column.values(batch) for column in columns], names) for batch in batches]
-    return pa.concat_tables(parts).combine_chunks()
+    rows = pa.concat_tables(parts).combine_chunks()
+    for name in names:
+        if rows[name].num_chunks > 1:
+            raise InvalidArgumentError(
+                f"The column {name!r} of the rows has more than 2 GiB of values, which Arrow does not hold in memory as one "
+                "column. Nothing was committed. Merge the rows in parts, or by Spark."
+            )
+    return rows
 
 
 def _check_stored(

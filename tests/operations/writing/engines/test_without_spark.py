@@ -1,6 +1,7 @@
 """Changes of rows and compaction in a process without a Spark session."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster import Connection, DeltaTable, connect
+from cm_delta_dagster.arrow import joined_rows
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.errors import (
     CommitConflictError,
@@ -16,6 +18,7 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     SchemaMismatchError,
 )
+from cm_delta_dagster.operations.writing.engines import arrow_join
 
 pytestmark = pytest.mark.fast
 
@@ -183,6 +186,33 @@ def test_null_keys(lake: Connection) -> None:
     assert result.metrics["numTargetRowsDeleted"] == "2"
 
 
+@pytest.mark.requirements("DML-2", "DML-4", "COLMAP-8")
+def test_columns_of_the_source_are_stored_as_by_an_append(lake: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Structs under column mapping, and narrower decimals, named or with all columns; rows are taken in parts of bounded size."""
+    monkeypatch.setattr(joined_rows, "_PART_BYTES", 40)
+    monkeypatch.setattr(arrow_join, "_SEARCHED_BYTES", 1)
+    properties = {"delta.columnMapping.mode": "name", "delta.enableChangeDataFeed": "true"}
+    table = lake.create_table(
+        "main.s.t", "id INT, st STRUCT<a: BIGINT>, d DECIMAL(10, 2), s STRING", properties=properties
+    )
+    kind = pa.schema(
+        [("id", pa.int32()), ("st", pa.struct([("a", pa.int64())])), ("d", pa.decimal128(5, 1)), ("s", pa.string())]
+    )
+    rows = [{"id": i, "st": {"a": i}, "d": Decimal(i), "s": "x" * i} for i in range(12)]
+    table.append(pa.Table.from_pylist(rows[:6], kind))
+    new = [{**row, "st": {"a": 100}, "d": Decimal("7.5"), "s": row["s"] + "!"} for row in rows]
+    source = pa.Table.from_pylist(new, kind)
+    merge = table.merge(source, "target.id = source.id AND source.s <> target.s")
+    merge.when_matched_update(
+        {"st": "source.st", "d": "source.d", "s": "source.s"}
+    ).when_not_matched_insert_all().execute()
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == new
+    changes = table.changes(starting_version=2).to_arrow()["_change_type"].to_pylist()
+    assert sorted(changes) == ["insert"] * 6 + ["update_postimage"] * 6 + ["update_preimage"] * 6
+    table.merge(source, "id").when_matched_update_all().execute()
+    assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == new
+
+
 _REFUSED_MERGES = (
     (
         "no column of the table with a column of the source by =",
@@ -191,7 +221,7 @@ _REFUSED_MERGES = (
     ("LIKE", lambda table, rows: table.merge(rows, "target.id = source.id AND source.name LIKE 'a'")),
     ("only Spark compares the column 'price'", lambda table, rows: table.merge(rows, "price")),
     (
-        "or it names a column that is not there",
+        "names the column source.x",
         lambda table, rows: table.merge(rows, "target.id = source.id AND source.x = 1"),
     ),
 )
@@ -276,6 +306,38 @@ def test_a_failing_row_leaves_the_table_as_it_was(lake: Connection, tmp_path: Pa
         table.upsert(pa.table({"id": [1], "price": ["x"]}), on="id")
     assert (table.version(), len(_rows(table))) == (1, 6)
     assert sorted(path.name for path in (tmp_path / "warehouse").rglob("*.parquet")) == files
+
+
+def test_names_that_are_not_there_or_not_clear_are_refused(lake: Connection) -> None:
+    table = _table(lake)
+    rows = pa.table({"id": [1], "name": ["a"], "key": [1]})
+    for condition, message in (
+        ("target.id = source.id AND source.x = 1", "names the column source.x, and the source has id, name, key"),
+        ("target.id = source.id AND target.key > 1", "names the column target.key, and the table has id, name, price"),
+        ("target.id = source.id AND name = 'a'", "names the column name, which table and source have"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            table.merge(rows, condition).when_matched_delete().execute()
+    with pytest.raises(InvalidArgumentError, match="need Spark"):
+        table.merge(rows, "id").when_not_matched_insert({"id": "target.id"}).execute()
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["id", "ID"])
+    with pytest.raises(SchemaMismatchError, match="names that differ only in case"):
+        table.merge(twice, "id").when_matched_update({"name": "'x'"}).execute()
+    assert (table.version(), len(_rows(table))) == (1, 6)
+
+
+def test_a_batch_with_other_columns_than_its_stream(lake: Connection) -> None:
+    table = lake.create_table("main.s.t", "id BIGINT, v BIGINT")
+    stream = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1], "v": [2]})
+        yield pa.record_batch({"a": [1]})
+
+    for act in (table.append, lambda new: table.upsert(new, on="id"), lambda new: table.overwrite(new)):
+        with pytest.raises(InvalidDataError, match="A batch of the stream of the rows has the columns a int64"):
+            act(pa.RecordBatchReader.from_batches(stream, batches()))
+    assert table.version() == 0
 
 
 def test_null_in_a_nested_field_and_a_stream_that_fails(lake: Connection) -> None:
