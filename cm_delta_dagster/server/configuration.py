@@ -99,7 +99,8 @@ def _check_keys(provider: IdentityProvider) -> None:
     if is_url(provider.jwks):
         return
     try:
-        key_set(read_keys(provider.jwks), provider.algorithms)
+        if not key_set(read_keys(provider.jwks), provider.algorithms):
+            raise KeySetError(f"it has no public key with an id for {', '.join(provider.algorithms)}")
     except KeySetError as error:
         raise InvalidArgumentError(
             f"The keys of the identity provider in {provider.jwks} cannot be used: {error}."

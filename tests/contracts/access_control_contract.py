@@ -355,6 +355,10 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
         for unknown in ("role:", "user:"):
             with pytest.raises(InvalidArgumentError, match="names no principal and no role"):
                 owner.access.grant([Privilege.READ], "main", unknown)
+        owner.registry.drop_table(NAME)
+        with pytest.raises(InvalidArgumentError, match="it owns the table"):
+            owner.access.drop_role("loaders")  # Whoever states the role could bring the table back.
+        owner.registry.undrop_table(table_id)
         owner.access.transfer_table(table_id, "ana")
         owner.access.drop_role("loaders")
         assert ana.access.whoami().roles == () and owner.access.grants(str(NAME)) != ()

@@ -24,6 +24,8 @@ _REASONS: Mapping[type[jwt.PyJWTError], str] = {
     jwt.InvalidIssuerError: "was issued by another issuer than the identity provider of the server",
     jwt.InvalidAudienceError: "is for another audience than this server",
 }
+_MAX_SECONDS = 253_402_300_799
+"""The end of the year 9999, in seconds since the epoch."""
 _MALFORMED = "is malformed, or lacks a field: iss, aud and exp are required"
 
 
@@ -121,7 +123,7 @@ class JwtVerifier:
 def _milliseconds(seconds: Any) -> int:
     """Of a time in a JWT, which is a number of seconds; a fraction of a second is cut off."""
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or (isinstance(seconds, float) and not math.isfinite(seconds)):
+    if not is_number or (isinstance(seconds, float) and not math.isfinite(seconds)) or abs(seconds) > _MAX_SECONDS:
         _refuse(_MALFORMED)
     return int(seconds) * 1000
 

@@ -5,6 +5,7 @@ A key is used only for the algorithms that its type, its curve and its field ``a
 
 import json
 import ssl
+import threading
 import time
 from collections.abc import Collection, Mapping
 from http.client import HTTPException
@@ -20,7 +21,7 @@ import jwt
 from cm_delta_dagster.server.identity.provider import SignatureAlgorithm, is_url
 
 _TIMEOUT_SECONDS = 5.0
-"""Of a connection and of each wait for data; all data must have arrived after twice as long."""
+"""Of a connection and of each wait for data; the whole answer must have arrived after twice as long."""
 _MAX_BYTES = 1024 * 1024
 _CHUNK = 64 * 1024
 _MIN_RSA_BITS = 2048
@@ -58,6 +59,27 @@ class _WithoutRedirects(HTTPRedirectHandler):
 
 
 def _downloaded(url: str) -> bytes:
+    """The answer, within a time that also limits its status line and headers."""
+    answers: list[bytes | Exception] = []
+
+    def download() -> None:
+        try:
+            answers.append(_answer(url))
+        except Exception as error:  # The caller raises it.
+            answers.append(error)
+
+    thread = threading.Thread(target=download, name="cm-delta-keys", daemon=True)
+    thread.start()
+    thread.join(2 * _TIMEOUT_SECONDS)
+    if not answers:
+        raise KeySetError(f"it did not arrive within {2 * _TIMEOUT_SECONDS:g} seconds")
+    answer = answers[0]
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+def _answer(url: str) -> bytes:
     # A URL with http is of this machine, which no proxy reaches.
     proxies = [ProxyHandler({})] if url.lower().startswith("http:") else []
     opener = build_opener(_WithoutRedirects(), HTTPSHandler(context=ssl.create_default_context()), *proxies)
@@ -81,7 +103,10 @@ def _limited(stream: BufferedIOBase) -> bytes:
 
 
 def key_set(data: bytes, algorithms: Collection[SignatureAlgorithm]) -> KeySet:
-    """The keys that can verify a signature with one of the algorithms; others are left out. Raises KeySetError without any."""
+    """The keys that can verify a signature with one of the algorithms; others are left out, perhaps all.
+
+    Raises KeySetError if it is no key set.
+    """
     try:
         entries = json.loads(data)["keys"]
     except (ValueError, RecursionError, TypeError, KeyError):
@@ -94,8 +119,6 @@ def key_set(data: bytes, algorithms: Collection[SignatureAlgorithm]) -> KeySet:
             key = _key(entry, algorithm) if isinstance(entry, dict) else None
             if key is not None:
                 keys[entry["kid"], algorithm.value] = key
-    if not keys:
-        raise KeySetError(f"it has no public key with an id for {', '.join(algorithms)}")
     return MappingProxyType(keys)
 
 

@@ -296,7 +296,7 @@ def test_the_kinds_of_errors_are_those_of_other_tokens(served: LiveServer) -> No
         assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.parametrize("content", [None, b"<html>", key_set_of(jwk("first", rsa_key("first"), use="enc"))])
+@pytest.mark.parametrize("content", [None, b"<html>"])
 def test_without_keys_of_the_provider_requests_are_refused_with_the_cause(
     content: bytes | None, sqlite_url: str, tmp_path: Path, provider: Provider, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -329,8 +329,11 @@ def test_clocks_may_differ_by_the_setting_and_names_are_read_where_it_says(provi
     for now_s, message in ((1000 - SKEW - 1, "is not valid yet"), (2000 + SKEW, "has expired")):
         with pytest.raises(NotAuthenticatedError, match=message):
             verifier.caller(token, now_ms=now_s * 1000)
-    never = {**fields, "exp": 1e308, "iat": 1000.9}
-    assert verifier.caller(signed(never), now_ms=1_000_000).expires_ms == int(1e308) * 1000
+    late = {**fields, "exp": 253_402_300_799, "iat": 1000.9}
+    assert verifier.caller(signed(late), now_ms=1_000_000).expires_ms == 253_402_300_799_000
+    for after in (253_402_300_800, 1e308, 10**4000):
+        with pytest.raises(NotAuthenticatedError, match="is malformed"):
+            verifier.caller(signed({**fields, "exp": after}), now_ms=1_000_000)
     without = {**fields, "realm_access": {}}
     assert verifier.caller(signed(without), now_ms=1_500_000).roles == ()
     for wrong in ({"realm_access": "a"}, {"realm_access": ["roles"]}, {"user": "ana"}, {"user": {}}):

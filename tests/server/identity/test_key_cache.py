@@ -40,15 +40,37 @@ def test_keys_are_read_once_and_again_after_their_time(provider: Provider) -> No
     assert keys.key("first", "ES256") is None, "the key is for other algorithms"
 
 
-def test_a_key_that_the_provider_removes_is_refused_after_their_time(provider: Provider) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [key_set_of(jwk("second", rsa_key("second"))), key_set_of(), key_set_of(jwk("first", rsa_key("first"), use="enc"))],
+)
+def test_a_key_that_the_provider_removes_is_refused_after_their_time(provider: Provider, content: bytes) -> None:
+    """Also if no key is left."""
     clock = Seconds()
     keys = cache_of(provider, clock)
     assert keys.key("first", "RS256") is not None
-    provider.content = key_set_of(jwk("second", rsa_key("second")))
+    provider.content = content
     clock.now += REFRESH
     assert keys.key("first", "RS256") is not None
     clock.now += 1
-    assert keys.key("first", "RS256") is None and keys.key("second", "RS256") is not None
+    assert keys.key("first", "RS256") is None and (keys.key("second", "RS256") is not None) == (b"second" in content)
+
+
+def test_few_requests_wait_for_keys_that_another_one_reads(provider: Provider) -> None:
+    """JWTs with keys that nobody knows cannot occupy the threads of the server while the provider hangs."""
+    keys, most = cache_of(provider, Seconds()), key_cache._MOST_WAITING
+    provider.answers.clear()
+    with ThreadPoolExecutor(most + 1) as threads:
+        try:
+            first = threads.submit(keys.key, "first", "RS256")
+            until(lambda: len(provider.paths) == 1)
+            waiting = [threads.submit(keys.key, "first", "RS256") for _ in range(most)]
+            until(lambda: keys._waiting._value == 0)  # type: ignore[attr-defined]
+            with pytest.raises(CatalogUnavailableError, match="the keys of the provider are being read"):
+                keys.key("first", "RS256")
+        finally:
+            provider.answers.set()
+        assert all(future.result() is not None for future in (first, *waiting))
 
 
 def test_an_unknown_key_makes_the_keys_be_read_again_but_not_more_often_than_the_limit(provider: Provider) -> None:
@@ -64,7 +86,7 @@ def test_an_unknown_key_makes_the_keys_be_read_again_but_not_more_often_than_the
     assert len(provider.paths) == 2
 
 
-@pytest.mark.parametrize("content", [None, b"<html>", key_set_of()])
+@pytest.mark.parametrize("content", [None, b"<html>"])
 def test_keys_that_cannot_be_read_are_used_until_the_limit(
     provider: Provider, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:

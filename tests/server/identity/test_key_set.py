@@ -30,8 +30,7 @@ def test_a_key_is_for_the_algorithms_of_its_type_and_its_curve() -> None:
     assert sorted(keys) == sorted([("c", "ES256"), ("e", "EdDSA"), *(("r", algorithm) for algorithm in RSA)])
     named = key_set(key_set_of(jwk("r", rsa_key("first"), alg="PS256")), ALL)
     assert [*named] == [("r", "PS256")]
-    with pytest.raises(KeySetError, match="no public key with an id for ES256"):
-        key_set(key_set_of(entries[0]), [SignatureAlgorithm.ES256])
+    assert not key_set(key_set_of(entries[0]), [SignatureAlgorithm.ES256])
 
 
 FIRST = jwk("first", rsa_key("first"))
@@ -67,7 +66,7 @@ def test_a_key_that_is_not_one_to_verify_with_is_left_out(entry: Any) -> None:
     assert {identity for identity, _ in keys} == {"other"}
 
 
-@pytest.mark.parametrize("data", [b"", b"<html>", b"[]", b"null", b'{"keys": {}}', b'{"keys": []}', b"[" * 100_000])
+@pytest.mark.parametrize("data", [b"", b"<html>", b"[]", b"null", b'{"keys": {}}', b"[" * 100_000])
 def test_what_is_not_a_key_set_is_an_error(data: bytes) -> None:
     with pytest.raises(KeySetError):
         key_set(data, ALL)

@@ -202,7 +202,7 @@ class SqlAccessControl(Part):
         if owned is not None:
             raise InvalidArgumentError(
                 f"The role {role} was not dropped: it owns the table {identifier_of(owned)}. Nothing was changed. Transfer its "
-                "tables to another owner first."
+                "tables to another owner first; bring a dropped one back before, or purge it."
             )
         connection.execute(
             sa.delete(ROLE_MEMBERS).where(sa.or_(ROLE_MEMBERS.c.role == key, ROLE_MEMBERS.c.member == key))
@@ -266,7 +266,7 @@ def scope_of(connection: sa.Connection, text: str) -> Scope:
     return Scope(name=text, key=f"id:{table_id}", table_id=table_id)
 
 
-_OWNED_BY = sa.select(*NAME_COLUMNS).where(TABLES.c.owner == sa.bindparam("of_owner"), IS_ACTIVE).limit(1)
+_OWNED_BY = sa.select(*NAME_COLUMNS).where(TABLES.c.owner == sa.bindparam("of_owner")).limit(1)
 
 
 def _privileges(privileges: Sequence[Privilege]) -> tuple[Privilege, ...]:
