@@ -357,7 +357,7 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
                 owner.access.grant([Privilege.READ], "main", unknown)
         owner.registry.drop_table(NAME)
         with pytest.raises(InvalidArgumentError, match="it owns the table"):
-            owner.access.drop_role("loaders")  # Whoever states the role could bring the table back.
+            owner.access.drop_role("loaders")  # A caller that states the role could bring the table back.
         owner.registry.undrop_table(table_id)
         owner.access.transfer_table(table_id, "ana")
         owner.access.drop_role("loaders")

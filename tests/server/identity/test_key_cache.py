@@ -57,7 +57,7 @@ def test_a_key_that_the_provider_removes_is_refused_after_their_time(provider: P
 
 
 def test_few_requests_wait_for_keys_that_another_one_reads(provider: Provider) -> None:
-    """JWTs with keys that nobody knows cannot occupy the threads of the server while the provider hangs."""
+    """JWTs with unknown keys cannot occupy the threads of the server while the provider hangs."""
     keys, most = cache_of(provider, Seconds()), key_cache._MOST_WAITING
     provider.answers.clear()
     with ThreadPoolExecutor(most + 1) as threads:
