@@ -109,7 +109,7 @@ def scan_places(
     yield from scan_batches(store=store, layout=layout, request=request)
 
 
-def places_of(positions: Sequence[BitMap64]) -> npt.NDArray[np.int64]:
+def row_places(positions: Sequence[BitMap64]) -> npt.NDArray[np.int64]:
     """The places of rows of files, in order.
 
     Args:

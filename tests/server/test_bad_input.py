@@ -1,17 +1,16 @@
 """Requests that no client of ours sends: each gets the error form of its API, and changes nothing."""
 
-import threading
 from typing import Any
 
 import httpx
 import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
-from cm_delta_dagster.server.auth import CallerCatalog
 from cm_delta_dagster.server.settings import ServerSettings
 from cm_delta_dagster.server.wires import NATIVE_PATH, UNITY_DELTA_PATH, UNITY_PATH
 from tests.contracts.catalog_bench import NAME, Clock, create
 from tests.support.live_server import LiveServer, live_server
+from tests.support.waiting_request import waiting_request
 
 TABLE = f"{UNITY_DELTA_PATH}/catalogs/main/schemas/sales/tables/orders"
 
@@ -82,7 +81,7 @@ def test_a_body_that_is_not_what_the_api_takes_is_refused(server: LiveServer, bo
 
 
 def test_a_token_that_expires_during_a_request_serves_no_other(server_settings: ServerSettings) -> None:
-    clock, entered, released = Clock(), threading.Event(), threading.Event()
+    clock = Clock()
     with live_server(server_settings, now_ms=clock) as server:
         with server.catalog(owner="owner") as catalog:
             token = catalog.tokens.create_token("ana", expires_in_ms=3_600_000)
@@ -92,23 +91,9 @@ def test_a_token_that_expires_during_a_request_serves_no_other(server_settings: 
         url = f"{server.url}{UNITY_PATH}/schemas?catalog_name=main"
         first = httpx.get(url, headers=headers)
         assert first.status_code != 401
-
-        def wait(catalog: CallerCatalog) -> int:
-            entered.set()
-            assert released.wait(300)
-            return len(catalog.registry.list_tables())
-
-        server.app.add_api_route(f"{UNITY_PATH}/wait", wait)
-        answers: list[httpx.Response] = []
-        waiting = threading.Thread(
-            target=lambda: answers.append(httpx.get(f"{server.url}{UNITY_PATH}/wait", headers=headers, timeout=300))
-        )
-        waiting.start()
-        assert entered.wait(300)
-        clock.now += 1
-        assert httpx.get(url, headers=headers).status_code == 401
-        released.set()
-        waiting.join()
+        with waiting_request(server, f"{UNITY_PATH}/wait", headers) as answers:
+            clock.now += 1
+            assert httpx.get(url, headers=headers).status_code == 401
         assert answers[0].status_code == 200
 
 

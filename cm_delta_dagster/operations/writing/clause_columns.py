@@ -49,8 +49,8 @@ def assigned_paths(clause: RowClause, schema: StructType, *, name: str, alias: s
         alias: of the table.
 
     Raises:
-        InvalidArgumentError: there is no assignment, the table has no such column, a value is none, an insert names a nested
-            field, or a column has no default.
+        InvalidArgumentError: there is no assignment, the table has no such column, a value is no expression, an insert names a
+            nested field, or a column has no default.
     """
     if not clause.assignments:
         raise InvalidArgumentError(f"{name} assigns no value. Nothing was written. Give at least one column.")

@@ -5,7 +5,6 @@ import hashlib
 import hmac
 import json
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from cm_delta_dagster.errors import (
     NotAuthenticatedError,
     OperationRefusedError,
 )
-from cm_delta_dagster.server.auth import CallerCatalog
 from cm_delta_dagster.server.identity.jwt_callers import MAX_CHARACTERS, JwtCaller, JwtVerifier
 from cm_delta_dagster.server.identity.provider import IdentityProvider
 from cm_delta_dagster.server.settings import ServerSettings
@@ -49,6 +47,7 @@ from tests.support.identity_provider import (
 )
 from tests.support.live_server import LiveServer, live_server
 from tests.support.waiting import until
+from tests.support.waiting_request import waiting_request
 
 ROWS = pa.table({"id": [1, 2, 3]})
 NATIVE = (f"{NATIVE_PATH}/namespaces/create_namespace", {"name": "main.new"})
@@ -101,32 +100,16 @@ def test_roles_of_a_jwt_have_the_grants_that_the_catalog_gives_them(server_setti
 
 
 def test_a_jwt_that_expires_during_a_request_serves_no_other(server_settings: ServerSettings) -> None:
-    clock, entered, released = Clock(), threading.Event(), threading.Event()
+    clock = Clock()
     now = clock.now // 1000
     headers = bearer(signed(fields_of(iat=now, exp=now + 10)))
     clock.now += (10 + SKEW) * 1000 - 1
     with live_server(server_settings, now_ms=clock) as server:
         url = f"{server.url}{UNITY_PATH}/catalogs"
         assert httpx.get(url, headers=headers).status_code == 200
-
-        def wait(catalog: CallerCatalog) -> int:
-            entered.set()
-            assert released.wait(300)
-            return len(catalog.registry.list_tables())
-
-        server.app.add_api_route(f"{UNITY_PATH}/wait", wait)
-        answers: list[httpx.Response] = []
-        waiting = threading.Thread(
-            target=lambda: answers.append(httpx.get(f"{server.url}{UNITY_PATH}/wait", headers=headers, timeout=300))
-        )
-        waiting.start()
-        try:
-            assert entered.wait(300)
+        with waiting_request(server, f"{UNITY_PATH}/wait", headers) as answers:
             clock.now += 1
             refused = httpx.get(url, headers=headers)
-        finally:
-            released.set()
-            waiting.join()
         assert refused.status_code == 401 and "has expired" in refused.text
         assert answers[0].status_code == 200
 

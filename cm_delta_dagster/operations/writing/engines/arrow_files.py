@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from cm_delta_dagster.arrow.scan import PLACE, count_rows, places_of, row_positions, scan_batches
+from cm_delta_dagster.arrow.scan import PLACE, count_rows, row_places, row_positions, scan_batches
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows
 from cm_delta_dagster.operations.writing.engines.change_engine import ChangedFile, FilePlan, by_file_key
@@ -73,8 +73,8 @@ class ArrowFiles:
             yield from map(self.with_new_versions, new_values(batch))
 
     def _kept(self, plan: FilePlan, new_values: NewValues) -> Iterator[pa.RecordBatch]:
-        changed = places_of([file.changes.changed for file in plan.kept])
-        updated = places_of([file.changes.all_updated for file in plan.kept])
+        changed = row_places([file.changes.changed for file in plan.kept])
+        updated = row_places([file.changes.all_updated for file in plan.kept])
         request = ScanRequest(files=plan.files(plan.kept), row_tracking=self.row_ids, with_places=True)
         for batch in scan_batches(store=self.store, layout=self.layout, request=request):
             places = batch.column(PLACE).to_numpy()
