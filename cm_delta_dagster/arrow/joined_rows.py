@@ -1,7 +1,7 @@
 """Rows of a table beside rows of a source, and the values that expressions compute from both."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ import pyarrow.types as pat
 
 from cm_delta_dagster.arrow.keyed_rows import KeyedRows
 from cm_delta_dagster.arrow.scalar_values import scalar_values
+from cm_delta_dagster.arrow.spill.spooled_rows import taken_rows
+from cm_delta_dagster.arrow.spilled_keys import SpilledKeys
 from cm_delta_dagster.protocol.predicates.join_expressions import SOURCE, TARGET
 from cm_delta_dagster.protocol.predicates.scalars import Scalar, paths_of_scalar
 
@@ -24,7 +26,7 @@ STORED = "stored"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JoinSource:
-    """The rows of a source. Its tables have equal numbers of rows, and columns that are not chunked.
+    """The rows of a source. Its tables have equal numbers of rows, in memory or in temporary files.
 
     Attributes:
         keys: the key columns, under the names of the columns of the table that they equal.
@@ -32,14 +34,24 @@ class JoinSource:
         stored: the columns as readers of the table will see them.
     """
 
-    keys: KeyedRows
+    keys: KeyedRows | SpilledKeys
     offered: pa.Table
     stored: pa.Table
+    _widths: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
 
     @property
     def num_rows(self) -> int:
         num_rows: int = self.keys.rows.num_rows
         return num_rows
+
+    def column(self, side: str, name: str) -> pa.ChunkedArray:
+        return (self.offered if side == SOURCE else self.stored)[name]
+
+    def width(self, side: str, name: str) -> int:
+        """The most bytes that a row has in a column, about."""
+        if (side, name) not in self._widths:
+            self._widths[side, name] = _width(self.column(side, name))
+        return self._widths[side, name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,14 +97,10 @@ class JoinedRows:
     def _width(self, path: tuple[str, ...]) -> int:
         """The most bytes that a pair has in a column, about."""
         side, name = path
-        if side == TARGET:
-            assert self.target is not None, "the expression names columns of the table"
-            column = self.target.column(name)
-        else:
-            column = self._source_column(side, name)
-        if pat.is_string(column.type) or pat.is_binary(column.type):
-            return int(pc.max(pc.binary_length(column)).as_py() or 0)
-        return 1 + int(column.nbytes // max(1, len(column)))
+        if side != TARGET:
+            return self.source.width(side, name)
+        assert self.target is not None, "the expression names columns of the table"
+        return _width(self.target.column(name))
 
     def columns_for(self, paths: Iterable[tuple[str, ...]]) -> Callable[[str], pa.Array]:
         """The columns at some paths, by side as structs."""
@@ -111,10 +119,13 @@ class JoinedRows:
             assert self.target is not None, "the expression names columns of the table"
             column = self.target.column(name)
             return column if self.places is None else column.take(pa.array(self.places))
-        return self._source_column(side, name).take(pa.array(self.rows))
+        return taken_rows(self.source.column(side, name), self.rows)
 
-    def _source_column(self, side: str, name: str) -> pa.Array:
-        return (self.source.offered if side == SOURCE else self.source.stored)[name].combine_chunks()
+
+def _width(column: pa.Array | pa.ChunkedArray) -> int:
+    if pat.is_string(column.type) or pat.is_binary(column.type):
+        return int(pc.max(pc.binary_length(column)).as_py() or 0)
+    return 1 + int(column.nbytes // max(1, len(column)))
 
 
 def true_rows(values: pa.Array) -> npt.NDArray[np.bool_]:

@@ -4,10 +4,10 @@ Keys are numbers without a fraction, texts, dates, times, booleans and bytes, co
 column is null-safe.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -100,25 +100,74 @@ class KeyedRows:
         offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.repeat(others, counts), order[np.repeat(first, counts) + offsets]
 
-    def bounds(self, listed: Sequence[str], most: int) -> dict[str, Any]:
-        """Bounds of the complete keys as ``protocol.predicates.key_ranges.key_range`` takes them.
+    def pairs(self, batches: Iterable[pa.RecordBatch]) -> "Iterator[PairedRows]":
+        """All other rows, in the same batches, and their pairs with these rows.
 
         Args:
-            listed: key columns of which the first ``most`` values are listed too.
+            batches: with key columns of the names of those of these rows.
         """
-        bounds: dict[str, Any] = {}
-        rows = self.rows.select(list(self.names)).filter(pa.array(self._codes >= 0))
-        for place, name in enumerate(self.names):
-            values = _comparable(rows[name].combine_chunks())
+        for batch in batches:
+            yield PairedRows(batch, *self.find(key_columns(batch, self.rows, self.names)))
+
+    def bounds(self, listed: Sequence[str], most: int) -> dict[str, Any]:
+        """Bounds of the complete keys; see :func:`key_bounds`."""
+        return key_bounds(self.rows, self.names, self.null_safe, listed, most)
+
+
+class PairedRows(NamedTuple):
+    """Pairs of other rows and rows with their keys: the places of the other rows in their batch, in order, and the rows."""
+
+    batch: pa.RecordBatch
+    places: _Codes
+    rows: _Codes
+
+
+def key_columns(batch: pa.RecordBatch, rows: pa.Table, names: Sequence[str]) -> list[pa.Array]:
+    """The key columns of other rows, with the types of those of ``rows``."""
+    return [batch.column(name).cast(rows.schema.field(name).type) for name in names]
+
+
+def key_bounds(
+    rows: pa.Table, names: Sequence[str], null_safe: Collection[str], listed: Sequence[str], most: int
+) -> dict[str, Any]:
+    """Bounds of the complete keys of rows as ``protocol.predicates.key_ranges.key_range`` takes them.
+
+    Args:
+        names: of the key columns; ``null_safe`` those in which NULL equals NULL.
+        listed: key columns of which the first ``most`` values are listed too.
+    """
+    bounds: dict[str, Any] = {}
+    for place, name in enumerate(names):
+        parts, firsts = [], []
+        for batch in rows.select(list(names)).to_batches():
+            values = _comparable(_complete(batch, names, null_safe).column(name))
             if values is None or values.null_count:  # Rows with NULL are outside of any range.
-                continue
+                break
             least = pc.min_max(values)
-            bounds[f"min_k{place}"], bounds[f"max_k{place}"] = _form(least["min"]), _form(least["max"])
+            parts.append(pa.array([least["min"], least["max"]], values.type))
             if name in listed:
-                distinct = pc.unique(values)
-                first = distinct.take(pc.array_sort_indices(distinct)).slice(0, most)
-                bounds[f"all_k{place}"] = [_form(value) for value in first]
-        return bounds
+                firsts.append(_first_values(values, most))
+        else:
+            least = pc.min_max(pa.concat_arrays(parts)) if parts else None
+            bounds[f"min_k{place}"] = None if least is None else _form(least["min"])
+            bounds[f"max_k{place}"] = None if least is None else _form(least["max"])
+            if name in listed:
+                values = _first_values(pa.concat_arrays(firsts), most) if firsts else ()
+                bounds[f"all_k{place}"] = [_form(value) for value in values]
+    return bounds
+
+
+def _complete(rows: pa.RecordBatch, names: Sequence[str], null_safe: Collection[str]) -> pa.RecordBatch:
+    """The rows whose keys equal something."""
+    for name in names:
+        if name not in null_safe and rows.column(name).null_count:
+            rows = rows.filter(rows.column(name).is_valid())
+    return rows
+
+
+def _first_values(values: pa.Array, most: int) -> pa.Array:
+    distinct = pc.unique(values)
+    return distinct.take(pc.array_sort_indices(distinct)).slice(0, most)
 
 
 def _indices(keys: pa.Array, values: pa.Array, *, has_nulls: bool) -> _Codes:

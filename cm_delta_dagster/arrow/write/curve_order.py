@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from cm_delta_dagster.arrow.write.spilled_runs import SpilledRuns
+from cm_delta_dagster.arrow.spill.spilled_runs import SpilledRuns
 from cm_delta_dagster.protocol.statistics.curve_ranges import (
     SAMPLE_ROWS,
     SEED,

@@ -1,6 +1,6 @@
-"""Which rows of a table have a partner in a source in memory, and which clause of a merge applies to each."""
+"""Which rows of a table have a partner in a source, and which clause of a merge applies to each."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,8 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from cm_delta_dagster.arrow.joined_rows import JoinedRows, JoinSource, RowNumbers, true_rows
+from cm_delta_dagster.arrow.keyed_rows import PairedRows
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.scan import PLACE
+from cm_delta_dagster.arrow.spill.spooled_rows import sized_batches
 from cm_delta_dagster.operations.writing.engines.arrow_clauses import ArrowClause, ArrowCondition
 from cm_delta_dagster.protocol.changes.row_changes import ClauseKind
 from cm_delta_dagster.protocol.predicates.join_expressions import TARGET
@@ -75,17 +77,21 @@ class ArrowJoin:
         Raises:
             InvalidDataError: a value cannot be computed.
         """
-        parts = [_NOTHING, *map(self._searched, _large(batches))]
+        large = sized_batches(batches, num_rows=_SEARCHED_ROWS, num_bytes=_SEARCHED_BYTES)
+        parts = [_NOTHING, *map(self._searched, self.source.keys.pairs(large))]
+        places = np.concatenate([part.places for part in parts])
+        order = np.argsort(places, kind="stable")
         return JoinedPlaces(
-            places=np.concatenate([part.places for part in parts]),
-            rows=np.concatenate([part.rows for part in parts]),
-            clauses=np.concatenate([part.clauses for part in parts]),
+            places=places[order],
+            rows=np.concatenate([part.rows for part in parts])[order],
+            clauses=np.concatenate([part.clauses for part in parts])[order],
             partners=np.concatenate([part.partners for part in parts]),
             num_ambiguous=sum(part.num_ambiguous for part in parts),
         )
 
-    def _searched(self, rows: pa.RecordBatch) -> JoinedPlaces:
-        numbers, partners = self._pairs(rows)
+    def _searched(self, paired: PairedRows) -> JoinedPlaces:
+        rows = paired.batch
+        numbers, partners = self._pairs(paired)
         is_first = np.diff(numbers, prepend=-1) != 0
         matched, first_partners = numbers[is_first], partners[is_first]
         applied = self._applied(ClauseKind.MATCHED, rows, matched, first_partners)
@@ -105,11 +111,9 @@ class ArrowJoin:
         num_ambiguous = len(numbers) - int(is_first.sum())
         return JoinedPlaces(places[matched], first_partners, applied, partners, num_ambiguous)
 
-    def _pairs(self, rows: pa.RecordBatch) -> tuple[RowNumbers, RowNumbers]:
+    def _pairs(self, paired: PairedRows) -> tuple[RowNumbers, RowNumbers]:
         """The pairs for which the condition is true: rows of the table, in order, and rows of the source."""
-        keys = self.source.keys
-        columns = [rows.column(name).cast(keys.rows.schema.field(name).type) for name in keys.names]
-        numbers, partners = keys.find(columns)
+        rows, numbers, partners = paired
         if self.where is not None and len(numbers):
             inside = true_rows(row_filter(self.where, self.schema).answer(rows.column, rows.num_rows))[numbers]
             numbers, partners = numbers[inside], partners[inside]
@@ -147,17 +151,3 @@ def first_true(
 
 _NO_ROWS: RowNumbers = np.empty(0, np.int64)
 _NOTHING = JoinedPlaces(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS)
-
-
-def _large(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches."""
-    taken: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        taken.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _SEARCHED_ROWS or size >= _SEARCHED_BYTES:
-            yield pa.concat_batches(taken)
-            taken, rows, size = [], 0, 0
-    if taken:
-        yield pa.concat_batches(taken)

@@ -1,4 +1,7 @@
-"""A merge by Arrow, in this process. The rows of the source are in memory; those of the table are read in streams."""
+"""A merge by Arrow, in this process. Rows are read and written in streams.
+
+In memory are the places and partners of the rows of the table that have a partner or change, and a flag for each row of the source.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +41,9 @@ from cm_delta_dagster.protocol.features.row_tracking import RowIdColumns
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.statistics.data_file_writes import WrittenFiles
+
+_INSERTED_ROWS = 2**20
+"""At most so many rows are inserted from one batch."""
 
 
 class _Changed(NamedTuple):
@@ -203,37 +209,47 @@ class ArrowMerge:
         is_updated = np.isin(clauses, updates)
         return rows[is_updated], clauses[is_updated]
 
-    def _new_rows(self) -> Iterator[pa.Table]:
-        """The values of the rows of the source without a partner that a clause inserts; a table for each set of columns."""
+    def _new_rows(self) -> Iterator[pa.RecordBatchReader]:
+        """The values of the rows of the source without a partner that a clause inserts; a stream for each set of columns."""
         has_partner = np.zeros(self.num_source_rows, np.bool_)
         for partners in self._partners:
             has_partner[partners] = True
         alone = np.flatnonzero(~has_partner)
         conditions = {number: clause.condition for number, clause in enumerate(self.inserted)}
         applied = first_true(conditions, len(alone), lambda some: self._from_source(alone[some]))
-        tables: dict[tuple[str, ...], list[pa.Table]] = {}
+        by_columns: dict[tuple[str, ...], list[tuple[ArrowClause, RowNumbers]]] = {}
         for number, clause in enumerate(self.inserted):
             rows = alone[applied == number]
             if len(rows):
-                for part in self._from_source(rows).parts(clause.paths):
-                    values = pa.table(clause.new_values(part))
-                    names = tuple(sorted(values.column_names))
-                    tables.setdefault(names, []).append(values.select(list(names)))
-        return map(pa.concat_tables, tables.values())
+                names = tuple(sorted(value.item.name for value in clause.values))
+                by_columns.setdefault(names, []).append((clause, rows))
+        for names, clauses in by_columns.items():
+            batches = self._inserted(names, clauses)
+            first = next(batches)
+            yield pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+
+    def _inserted(
+        self, names: Sequence[str], clauses: Sequence[tuple[ArrowClause, RowNumbers]]
+    ) -> Iterator[pa.RecordBatch]:
+        """The values that clauses insert for rows of the source, at least one batch."""
+        for clause, rows in clauses:
+            for first in range(0, len(rows), _INSERTED_ROWS):
+                for part in self._from_source(rows[first : first + _INSERTED_ROWS]).parts(clause.paths):
+                    yield pa.RecordBatch.from_pydict(clause.new_values(part)).select(list(names))
 
     def _from_source(self, rows: RowNumbers) -> JoinedRows:
         return JoinedRows(source=self.source, num_rows=len(rows), rows=rows)
 
-    def _insert(self, news: pa.Table) -> WrittenFiles:
+    def _insert(self, news: pa.RecordBatchReader) -> WrittenFiles:
         """Write rows of the source to files of their own; the table computes the columns that they lack."""
         return self.transaction.add_rows(ArrowRows(source=news, schema=from_arrow_schema(news.schema)))
 
-    def _completed(self, news: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _completed(self, news: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         """Rows of the source with NULL in the columns that they lack, as rows of the table."""
         schema = stored_schema(self.files.layout, self.row_ids)
-        for batch in news.to_batches():
+        for batch in news:
             columns = [
-                batch.column(item.name) if item.name in news.column_names else pa.nulls(batch.num_rows, item.type)
+                batch.column(item.name) if item.name in news.schema.names else pa.nulls(batch.num_rows, item.type)
                 for item in schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)

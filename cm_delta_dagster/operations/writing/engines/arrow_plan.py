@@ -53,7 +53,7 @@ class ArrowPlan:
     layout: TableLayout
 
     def source(self, rows: ArrowRows) -> JoinSource:
-        """The rows of the source in memory.
+        """The rows of the source.
 
         Raises:
             PartitionMismatchError: a row does not satisfy the guard.
@@ -63,8 +63,9 @@ class ArrowPlan:
         offered = self.clauses.columns(SOURCE)
         source = join_source(rows, self.layout, self.clauses.keys, stored=stored, offered=offered)
         if self.guard is not None:
-            columns = {name: source.stored[name].combine_chunks() for name in source.stored.column_names}
-            guard_rule(self.guard, self.layout.schema).check(columns, source.num_rows)
+            for batch in source.stored.to_batches():
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                guard_rule(self.guard, self.layout.schema).check(columns, batch.num_rows)
         return source
 
     def read(self, source: JoinSource) -> Predicate:

@@ -1,8 +1,8 @@
-"""The source of a merge as Arrow has it in memory."""
+"""The source of a merge as Arrow has it: in memory, or, if it is large, in temporary local files."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from itertools import starmap
+from itertools import chain, starmap
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +11,12 @@ from cm_delta_dagster.arrow.joined_rows import JoinSource
 from cm_delta_dagster.arrow.keyed_rows import KeyedRows
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.arrow.schema import arrow_type
+from cm_delta_dagster.arrow.spill.spooled_rows import sized_batches, spooled
+from cm_delta_dagster.arrow.spilled_keys import SpilledKeys
 from cm_delta_dagster.arrow.write.arrow_rows import ArrowRows, caller_batches
 from cm_delta_dagster.arrow.write.row_rules import guard_needs_spark
 from cm_delta_dagster.arrow.write.stored_columns import StoredColumn, converted_columns, without_empty
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.changes.source_facts import SourceFacts, check_keys_are_stored
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
@@ -38,6 +40,14 @@ from cm_delta_dagster.protocol.schema.types import (
     StructField,
     StructType,
 )
+
+_MOST_BYTES = 2**29
+"""A source of more bytes is kept in temporary files."""
+_CHUNK_ROWS = 2**20
+_CHUNK_BYTES = 2**26
+"""So many rows or bytes of a large source are converted and written at a time."""
+_KEY, _OFFERED, _STORED = "k.", "o.", "s."
+"""What the names of columns begin with while those of a source are in one table."""
 
 
 def source_needs_spark(
@@ -104,12 +114,16 @@ def keyed_source(rows: ArrowRows, layout: TableLayout, keys: Sequence[str]) -> J
         InvalidArgumentError: a column has an Arrow type that is not converted.
     """
     columns = [column for column in converted_columns(rows.source.schema, layout) if column.column.source is not None]
-    batches = _in_memory(rows)
-    stored = _values(columns, batches)
-    for column in columns:
-        if column.item.name in keys:
-            _check_stored(column, batches, stored, keys)
-    return JoinSource(keys=KeyedRows(stored.select(list(keys)), keys), offered=stored.select([]), stored=stored)
+
+    def converted(batch: pa.RecordBatch) -> pa.Table:
+        stored = _values(columns, batch)
+        for column in columns:
+            if column.item.name in keys:
+                _check_stored(column, batch, stored, keys)
+        return stored
+
+    stored = _all_values(rows, converted)
+    return JoinSource(keys=_keyed(stored.select(list(keys)), keys, ()), offered=stored.select([]), stored=stored)
 
 
 def join_source(
@@ -124,59 +138,78 @@ def join_source(
 
     Raises:
         InvalidDataError: the stream of the rows failed, or a value cannot be stored.
-        InvalidArgumentError: a column has an Arrow type that is not converted, or more than 2 GiB of values.
+        InvalidArgumentError: a column has an Arrow type that is not converted.
     """
     named = {*offered, *(pair.source for pair in keys)}
     fields = [StructField(item.name, as_nullable(item.type)) for item in rows.schema.fields if item.name in named]
     plain = replace(layout, schema=StructType(tuple(fields)), partition_columns=(), mapping=ColumnMappingMode.NONE)
     stored_fields = tuple(item for item in layout.schema.fields if item.name in stored)
-    batches = _in_memory(rows)
-    offered_rows = _values(converted_columns(rows.source.schema, plain), batches)
-    columns = converted_columns(rows.source.schema, replace(layout, schema=StructType(stored_fields)))
+    offered_columns = converted_columns(rows.source.schema, plain)
+    stored_columns = converted_columns(rows.source.schema, replace(layout, schema=StructType(stored_fields)))
     empty_as_null = stored_as_null(layout.schema, layout.partition_columns)
-    by_name = {}
-    for pair in keys:
-        item, taken = layout.schema.field(pair.target), rows.schema.field(pair.source)
-        assert item is not None and taken is not None, "both sides have the columns of a key"
-        values = offered_rows[pair.source].combine_chunks()
-        if item.type in INTEGERS:
-            values = values.cast(arrow_type(max(item.type, taken.type, key=INTEGERS.index)))
-        by_name[pair.target] = without_empty(values, item.type) if item.name in empty_as_null else values
-    null_safe = [pair.target for pair in keys if pair.has_nulls]
+
+    def converted(batch: pa.RecordBatch) -> pa.Table:
+        values, by_name = _values(offered_columns, batch), {}
+        for number, pair in enumerate(keys):
+            item, taken = layout.schema.field(pair.target), rows.schema.field(pair.source)
+            assert item is not None and taken is not None, "both sides have the columns of a key"
+            key = values[pair.source].combine_chunks()
+            if item.type in INTEGERS:
+                key = key.cast(arrow_type(max(item.type, taken.type, key=INTEGERS.index)))
+            by_name[f"{_KEY}{number}"] = without_empty(key, item.type) if item.name in empty_as_null else key
+        sides = ((_OFFERED, values), (_STORED, _values(stored_columns, batch)))
+        by_name |= {f"{side}{name}": table[name] for side, table in sides for name in table.column_names}
+        return pa.table(by_name)
+
+    table = _all_values(rows, converted)
+    names = [pair.target for pair in keys]
     return JoinSource(
-        keys=KeyedRows(pa.table(by_name), list(by_name), null_safe),
-        offered=offered_rows,
-        stored=_values(columns, batches),
+        keys=_keyed(
+            _with_prefix(table, _KEY).rename_columns(names), names, [pair.target for pair in keys if pair.has_nulls]
+        ),
+        offered=_with_prefix(table, _OFFERED),
+        stored=_with_prefix(table, _STORED),
     )
 
 
-def _in_memory(rows: ArrowRows) -> list[pa.RecordBatch]:
-    """The rows, usually in one batch, and in one without rows if there are none."""
-    table = pa.Table.from_batches(list(caller_batches(rows.reader())), rows.source.schema).combine_chunks()
-    return table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+def _with_prefix(table: pa.Table, prefix: str) -> pa.Table:
+    """The columns whose names begin with a prefix, without it."""
+    names = [name for name in table.column_names if name.startswith(prefix)]
+    return table.select(names).rename_columns([name.removeprefix(prefix) for name in names])
 
 
-def _values(columns: Sequence[StoredColumn], batches: Sequence[pa.RecordBatch]) -> pa.Table:
+def _keyed(rows: pa.Table, names: Sequence[str], null_safe: Collection[str]) -> KeyedRows | SpilledKeys:
+    is_large = rows.num_columns and rows.column(0).num_chunks > 1
+    return (SpilledKeys if is_large else KeyedRows)(rows, names, null_safe)
+
+
+def _all_values(rows: ArrowRows, converted: Callable[[pa.RecordBatch], pa.Table]) -> pa.Table:
+    """The values of all rows: in memory and not chunked, or, of many bytes, in a file and in several chunks.
+
+    Args:
+        converted: returns the values of a batch.
+    """
+    batches = sized_batches(caller_batches(rows.reader()), num_rows=_CHUNK_ROWS, num_bytes=_CHUNK_BYTES)
+    parts = map(converted, chain(batches, [pa.RecordBatch.from_pylist([], rows.source.schema)]))
+    taken, size = [], 0
+    for part in parts:
+        taken.append(part)
+        size += part.nbytes
+        if size > _MOST_BYTES:
+            return spooled(chain(taken, parts))
+    return pa.concat_tables(taken).combine_chunks()
+
+
+def _values(columns: Sequence[StoredColumn], batch: pa.RecordBatch) -> pa.Table:
     """The values of columns under their names. With no column there are no rows."""
-    names = [column.item.name for column in columns]
-    parts = [pa.table([column.values(batch) for column in columns], names) for batch in batches]
-    rows = pa.concat_tables(parts).combine_chunks()
-    for name in names:
-        if rows[name].num_chunks > 1:
-            raise InvalidArgumentError(
-                f"The column {name!r} of the rows has more than 2 GiB of values, which Arrow does not hold in memory as one "
-                "column. Nothing was committed. Merge the rows in parts, or by Spark."
-            )
-    return rows
+    return pa.table([column.values(batch) for column in columns], [column.item.name for column in columns])
 
 
-def _check_stored(
-    column: StoredColumn, batches: Sequence[pa.RecordBatch], stored: pa.Table, keys: Sequence[str]
-) -> None:
+def _check_stored(column: StoredColumn, batch: pa.RecordBatch, stored: pa.Table, keys: Sequence[str]) -> None:
     """Refuse a key that a partition column stores as NULL."""
     if not column.has_empty_as_null:
         return
-    offered = pa.chunked_array([batch.column(column.column.source) for batch in batches])
+    offered = batch.column(column.column.source)
     lost = pc.and_(offered.is_valid(), stored[column.item.name].is_null())
     row = pc.index(lost, pa.scalar(True)).as_py()
     if row >= 0:
@@ -194,11 +227,7 @@ def arrow_source_facts(source: JoinSource, layout: TableLayout, where: Predicate
     """
     keys, outside = source.keys, None
     if where is not None:
-        answer = row_filter(where, layout.schema).answer(
-            lambda name: source.stored[name].combine_chunks(), source.num_rows
-        )
-        row = pc.index(answer.fill_null(False), pa.scalar(False)).as_py()
-        outside = _key_text(keys.rows, keys.names, row) if row >= 0 else None
+        outside = _outside(source, layout, where)
     return SourceFacts(
         num_rows=source.num_rows,
         duplicate=None if keys.duplicate is None else _key_text(keys.rows, keys.names, keys.duplicate),
@@ -207,7 +236,19 @@ def arrow_source_facts(source: JoinSource, layout: TableLayout, where: Predicate
     )
 
 
-def arrow_key_range(keys: KeyedRows, layout: TableLayout) -> Predicate:
+def _outside(source: JoinSource, layout: TableLayout, where: Predicate) -> str | None:
+    """The key of a row for which the slice is not true; None if there is none."""
+    first = 0
+    for batch in source.stored.to_batches():
+        answer = row_filter(where, layout.schema).answer(batch.column, batch.num_rows)
+        row = pc.index(answer.fill_null(False), pa.scalar(False)).as_py()
+        if row >= 0:
+            return _key_text(source.keys.rows, source.keys.names, first + row)
+        first += batch.num_rows
+    return None
+
+
+def arrow_key_range(keys: KeyedRows | SpilledKeys, layout: TableLayout) -> Predicate:
     """A condition that every row of the table with one of the keys satisfies, and that Arrow evaluates."""
     fields = [(name, item.type) for name in keys.names if (item := layout.schema.field(name)) is not None]
     if any(keys.rows.schema.field(name).type != arrow_type(data_type) for name, data_type in fields):

@@ -1,6 +1,7 @@
 """The same changes by Arrow and by Spark leave the same rows, ids, change feeds and counts."""
 
 import random
+from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, DeltaTable, connect
 from cm_delta_dagster.errors import CmDeltaError
-from tests.operations.writing.engines.large_changes import every_change_is_large
+from tests.operations.writing.engines.large_changes import every_change_is_large, every_source_is_large
 
 _COLUMNS = (
     "id BIGINT, i INT, f FLOAT, d DOUBLE, c DECIMAL(12, 2), s STRING, h CHAR(4), b BINARY, t TIMESTAMP, n TIMESTAMP_NTZ, y DATE, "
@@ -192,12 +193,14 @@ _SLICES = (None, "id < 40", "q = 'u'", "q = 'u' AND id < 70")
     ("seed", "num_acts"),
     [(4, 3), *(pytest.param(seed, 6, marks=pytest.mark.exhaustive) for seed in range(1, 41))],
 )
-def test_arrow_and_spark_merge_the_same_rows(spark: SparkSession, lake: Connection, seed: int, num_acts: int) -> None:
-    """By all modes, also with NULL in keys, and overwrites of keys and slices."""
+def test_arrow_and_spark_merge_the_same_rows(
+    spark: SparkSession, lake: Connection, monkeypatch: pytest.MonkeyPatch, seed: int, num_acts: int
+) -> None:
+    """By all modes, also with NULL in keys, and overwrites of keys and slices. Each second source is in files."""
     chance = random.Random(seed)
     tables, properties = _two_tables(spark, lake, chance, f"merge{seed}_{num_acts}")
     acts: list[object] = []
-    for _ in range(num_acts):
+    for number in range(num_acts):
         mode = chance.choice(["upsert", "insert_only", "update_only", "delete_unmatched", "keys", "where"])
         keys, where = chance.choice(_KEYS), chance.choice(_SLICES)
         frame = spark.createDataFrame(_rows(chance, chance.choice([10, 50, 90]), 15), _STORED).coalesce(1)
@@ -209,12 +212,13 @@ def test_arrow_and_spark_merge_the_same_rows(spark: SparkSession, lake: Connecti
         acts.append((mode, keys, where, columns, source.num_rows))
         results = []
         for table, rows in zip(tables, (source, frame), strict=True):
-            if mode == "keys":
-                result = table.overwrite(rows, keys=keys)
-            elif mode == "where":
-                result = table.append(rows) if where is None else table.overwrite(rows, where=where)
-            else:
-                result = table.upsert(rows, on=keys, mode=mode, where=where)
+            with every_source_is_large(monkeypatch) if number % 2 else nullcontext():
+                if mode == "keys":
+                    result = table.overwrite(rows, keys=keys)
+                elif mode == "where":
+                    result = table.append(rows) if where is None else table.overwrite(rows, where=where)
+                else:
+                    result = table.upsert(rows, on=keys, mode=mode, where=where)
             counts = {name: value for name, value in result.metrics.items() if "Rows" in name and "Copied" not in name}
             counts.pop("numOutputRows", None)  # With the copied rows, which depend on the files.
             results.append((result.version, result.outcome, counts))
@@ -298,13 +302,13 @@ def _merge_clauses(chance: random.Random, merge: Any) -> tuple[Any, list[object]
     [(3, 5), *(pytest.param(seed, 8, marks=pytest.mark.exhaustive) for seed in range(1, 41))],
 )
 def test_arrow_and_spark_merge_by_the_same_clauses(
-    spark: SparkSession, lake: Connection, seed: int, num_acts: int
+    spark: SparkSession, lake: Connection, monkeypatch: pytest.MonkeyPatch, seed: int, num_acts: int
 ) -> None:
-    """Conditions and values over both sides; rows with several partners are refused by both."""
+    """Conditions and values over both sides; rows with several partners are refused by both. Each second source is in files."""
     chance = random.Random(seed)
     tables, properties = _two_tables(spark, lake, chance, f"clauses{seed}_{num_acts}")
     acts: list[object] = []
-    for _ in range(num_acts):
+    for number in range(num_acts):
         on = chance.choice(_ON)
         rows = _rows(chance, chance.choice([10, 50, 90]), 15)
         frame = spark.createDataFrame(rows + rows[: chance.choice([0, 0, 0, 1])], _STORED).coalesce(1)
@@ -314,7 +318,8 @@ def test_arrow_and_spark_merge_by_the_same_clauses(
             chance.setstate(state)
             merge, listed = _merge_clauses(chance, table.merge(source, on))
             try:
-                result = merge.execute()
+                with every_source_is_large(monkeypatch) if number % 2 else nullcontext():
+                    result = merge.execute()
             except CmDeltaError as error:
                 results.append(type(error))
                 continue

@@ -1,6 +1,7 @@
 """Changes of rows and compaction in a process without a Spark session."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,19 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
 )
 from cm_delta_dagster.operations.writing.engines import arrow_join
+from tests.operations.writing.engines.large_changes import every_source_is_large
 
 pytestmark = pytest.mark.fast
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Connection]:
-    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=lambda: None) as lake:  # type: ignore[arg-type,return-value]
+@pytest.fixture(params=["memory", "files"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Sources of merges are in memory, and in temporary files."""
+    sources = every_source_is_large(monkeypatch) if request.param == "files" else nullcontext()
+    with (
+        sources,
+        connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=lambda: None) as lake,
+    ):  # type: ignore[arg-type,return-value]
         yield lake
 
 

@@ -1,6 +1,7 @@
 """A temporary local file of rows that do not fit into memory. It has no name, so that it goes when the process ends."""
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Self
@@ -34,7 +35,7 @@ class SpilledRuns:
         self._file.close()
 
     def add(self, bucket: int, rows: pa.RecordBatch, places: Integers) -> None:
-        """Write rows of a bucket, and their places on the curve. All rows are written before the first are read."""
+        """Write rows of a bucket, and a number for each, their places. All rows are written before the first are read."""
         self._offsets.setdefault(bucket, []).append(self._size)
         stored = pa.RecordBatch.from_arrays([*rows.columns, pa.array(places)], schema=self._stored_schema)
         sink = pa.BufferOutputStream()
@@ -44,13 +45,20 @@ class SpilledRuns:
 
     def bucket(self, bucket: int) -> tuple[pa.Table, Integers]:
         """All rows of a bucket, and their places."""
-        tables = [self._stored_schema.empty_table()]
-        for offset in self._offsets.pop(bucket, []):
-            self._file.seek(offset)
-            tables.append(pa.ipc.open_stream(self._file).read_all())
-        stored = pa.concat_tables(tables).combine_chunks()
+        stored = pa.Table.from_batches(list(self._stored(bucket)), self._stored_schema).combine_chunks()
         last = stored.num_columns - 1
         return stored.remove_column(last), stored.column(last).to_numpy()
+
+    def parts(self, bucket: int) -> Iterator[tuple[pa.RecordBatch, Integers]]:
+        """The rows of a bucket as they were written, and their places."""
+        for stored in self._stored(bucket):
+            last = stored.num_columns - 1
+            yield pa.RecordBatch.from_arrays(stored.columns[:last], schema=self.schema), stored.column(last).to_numpy()
+
+    def _stored(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        for offset in self._offsets.get(bucket, []):
+            self._file.seek(offset)
+            yield pa.ipc.open_stream(self._file).read_next_batch()
 
     @property
     def _stored_schema(self) -> pa.Schema:

@@ -1,0 +1,1 @@
+"""Temporary local files of rows that do not fit into memory."""
