@@ -1,7 +1,7 @@
 """Rows of Arrow by their keys: which of them has the key of another row.
 
-Keys are numbers without a fraction, texts, dates, times, booleans and bytes, compared as they are. NULL equals nothing, unless a
-column is null-safe.
+Keys are numbers, texts, dates, times, booleans and bytes, compared as they are, but NaN equals NaN, and -0.0 equals 0.0. NULL
+equals nothing, unless a column is null-safe.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -56,7 +56,7 @@ class KeyedRows:
         """A number for each row, equal for equal keys; :data:`NO_ROW` for a key that equals nothing."""
         codes = np.zeros(self.rows.num_rows, np.int64)
         for name in self.names:
-            keys = self.rows[name].combine_chunks()
+            keys = _with_one_form(self.rows[name].combine_chunks())
             has_nulls = name in self.null_safe
             values = pc.unique(keys) if has_nulls else pc.unique(keys).drop_null()
             places = _indices(keys, values, has_nulls=has_nulls)
@@ -123,8 +123,15 @@ class PairedRows(NamedTuple):
 
 
 def key_columns(batch: pa.RecordBatch, rows: pa.Table, names: Sequence[str]) -> list[pa.Array]:
-    """The key columns of other rows, with the types of those of ``rows``."""
-    return [batch.column(name).cast(rows.schema.field(name).type) for name in names]
+    """The key columns of a batch, with the types of those of ``rows``, in a form in which equal keys have the same bytes."""
+    return [_with_one_form(batch.column(name).cast(rows.schema.field(name).type)) for name in names]
+
+
+def _with_one_form(keys: pa.Array) -> pa.Array:
+    if not pat.is_floating(keys.type):
+        return keys
+    numbers = pc.add(keys, pa.scalar(0.0, keys.type))  # -0.0 + 0.0 is 0.0.
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(float("nan"), keys.type), numbers)
 
 
 def key_bounds(
@@ -192,7 +199,8 @@ def _comparable(keys: pa.Array) -> pa.Array | None:
         return keys if keys.type.tz is None else keys.cast(pa.int64())
     if pat.is_date(keys.type):
         return keys.cast(pa.int32())
-    has_range = pat.is_integer(keys.type) or pat.is_decimal(keys.type) or pat.is_string(keys.type)
+    is_number = pat.is_integer(keys.type) or pat.is_decimal(keys.type) or pat.is_boolean(keys.type)
+    has_range = is_number or pat.is_string(keys.type) or pat.is_binary(keys.type)
     return keys if has_range else None
 
 

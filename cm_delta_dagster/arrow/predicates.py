@@ -173,7 +173,7 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Evaluate:
         )
     raise InvalidArgumentError(
         f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons, IN, IS "
-        "NULL, LIKE 'x%', AND, OR and NOT of columns, values and functions such as length, substring, year and coalesce."
+        "NULL, LIKE, AND, OR and NOT of columns, values and functions such as length, substring, year and coalesce."
     )
 
 

@@ -150,6 +150,10 @@ def _substring(text: _Value, start: pa.Scalar, length: pa.Scalar | None = None) 
     return pc.utf8_slice_codeunits(text, first, None if length is None else first + length.as_py())
 
 
+def _like(text: _Value, pattern: pa.Scalar) -> _Value:
+    return pc.match_substring_regex(text, pattern.as_py())
+
+
 def _concat(*texts: _Value) -> _Value:
     return pc.binary_join_element_wise(*texts, "")
 
@@ -181,6 +185,7 @@ _SIMPLE: Mapping[ScalarOperation, Callable[..., Any]] = {
     _Op.NEGATE: pc.negate_checked,
     _Op.REMAINDER: _remainder,
     _Op.SUBSTRING: _substring,
+    _Op.LIKE: _like,
     _Op.CONCAT: _concat,
     _Op.EQ: _equal,
     _Op.NE: lambda left, right: pc.invert(_equal(left, right)),

@@ -81,7 +81,7 @@ class SpilledKeys:
     def _spilled(self) -> SpilledRuns:
         spilled, first = SpilledRuns(self.rows.schema), 0
         for batch in self.rows.to_batches():
-            for number, rows in _by_part(self._parts_of([batch.column(name) for name in self.names])):
+            for number, rows in _by_part(self._parts_of(key_columns(batch, self.rows, self.names))):
                 spilled.add(number, batch.take(pa.array(rows)), rows + first)
             first += batch.num_rows
         return spilled
@@ -127,6 +127,8 @@ def _hashes(values: pa.Array) -> _Hashes:
         values = values.cast(pa.int64())
     elif pat.is_date(values.type):
         values = values.cast(pa.int32())
+    elif pat.is_floating(values.type):
+        values = values.view(pa.int64() if pat.is_float64(values.type) else pa.int32())
     hashes: _Hashes = values.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).astype(np.uint64)
     return hashes
 

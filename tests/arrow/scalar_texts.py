@@ -179,6 +179,7 @@ class Expressions:
                 ),
                 lambda deep: f"x {self._part('IN NOT-IN').replace('-', ' ')} (1, 0.0, -x)",
                 lambda deep: f"({self.date(deep)} {operator} {self.date(deep)})",
+                lambda deep: f"{self.text(deep)} {self._part('LIKE NOT-LIKE').replace('-', ' ')} {self._pattern()}",
                 lambda deep: f"({self.any(deep)}) IS {self._part('NULL NOT-NULL').replace('-', ' ')}",
                 lambda deep: (
                     f"{self.integer(0)} {self._part('IN NOT-IN').replace('-', ' ')} (1, {self.integer(0)}, 100)"
@@ -189,6 +190,13 @@ class Expressions:
             ],
             depth - 1,
         )
+
+    def _pattern(self) -> str:
+        """A pattern of LIKE, perhaps with an escape."""
+        escape = self._numbers.choice(["", "", "#"])
+        pieces = ["a", "b", "%", "_", "ä", " ", ".", "\U0001f600", "-", f"{escape}%", f"{escape}_", escape * 2]
+        pattern = "".join(self._numbers.choice(pieces) for _ in range(self._numbers.randrange(5)))
+        return f"'{pattern}' ESCAPE '{escape}'" if escape else f"'{pattern}'"
 
     def _part(self, words: str) -> str:
         return self._numbers.choice(words.split())

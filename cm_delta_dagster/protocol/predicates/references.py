@@ -5,7 +5,7 @@ only qualifies names and selects files; the engine resolves and evaluates the ex
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlglot import TokenType, exp
@@ -48,12 +48,15 @@ class Side:
 class KeyPair:
     """``target = source``, top-level columns as their schemas spell them, joined by AND with the rest of the condition.
 
-    ``has_nulls``: the operator is ``<=>``, for which NULL equals NULL.
+    Attributes:
+        has_nulls: the operator is ``<=>``, for which NULL equals NULL.
+        text: of the comparison.
     """
 
     target: str
     source: str
     has_nulls: bool = False
+    text: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +67,13 @@ class JoinCondition:
         keys: columns that are equal by ``=``.
         null_safe_keys: columns that are equal by ``<=>``.
         on_target: texts of conditions on columns of the target alone, without its alias.
-        has_only_keys: whether the condition says nothing but that the keys are equal.
+        others: texts of the parts that say something else than that two columns are equal.
     """
 
     keys: tuple[KeyPair, ...] = ()
     null_safe_keys: tuple[KeyPair, ...] = ()
     on_target: tuple[str, ...] = ()
-    has_only_keys: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +126,14 @@ def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
 
     keys: list[KeyPair] = []
     on_target: list[str] = []
-    parts = conjuncts(boolean_structure(tokens, text, leaf))
-    for part in parts:
+    others: list[str] = []
+    for part in conjuncts(boolean_structure(tokens, text, leaf)):
         written = to_sql(part)
         pair = _key_pair(written, target, source)
         if pair is not None:
             keys.append(pair)
             continue
+        others.append(written)
         stripped = own_text(written, target, source)
         if stripped is not None:
             on_target.append(stripped)
@@ -137,7 +141,7 @@ def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
         keys=tuple(pair for pair in keys if not pair.has_nulls),
         null_safe_keys=tuple(pair for pair in keys if pair.has_nulls),
         on_target=tuple(on_target),
-        has_only_keys=len(keys) == len(parts),
+        others=tuple(others),
     )
 
 
@@ -219,7 +223,7 @@ def _key_pair(text: str, target: Side, source: Side) -> KeyPair | None:
     if len(names_by_side) < len(ends):
         return None
     has_nulls = isinstance(node, exp.NullSafeEQ)
-    return KeyPair(target=names_by_side["target"], source=names_by_side["source"], has_nulls=has_nulls)
+    return KeyPair(target=names_by_side["target"], source=names_by_side["source"], has_nulls=has_nulls, text=text)
 
 
 def _column(node: Any, target: Side, source: Side) -> tuple[str, str] | None:
@@ -228,8 +232,8 @@ def _column(node: Any, target: Side, source: Side) -> tuple[str, str] | None:
         return None
     names = tuple(part.name for part in node.parts)
     side, path = resolved_side(names, target, source)
-    field = None if side is None or len(path) != 1 else (target if side == "target" else source).schema.field(path[0])
-    return None if side is None or field is None else (side, field.name)
+    item = None if side is None or len(path) != 1 else (target if side == "target" else source).schema.field(path[0])
+    return None if side is None or item is None else (side, item.name)
 
 
 def resolved_side(names: tuple[str, ...], target: Side, source: Side) -> tuple[str | None, tuple[str, ...]]:

@@ -18,7 +18,7 @@ from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.comparison_chains import has_chain
-from cm_delta_dagster.protocol.predicates.scalar_literals import number_literal, time_literal
+from cm_delta_dagster.protocol.predicates.scalar_literals import like_call, number_literal, time_literal
 from cm_delta_dagster.protocol.predicates.scalars import (
     ColumnValue,
     LiteralValue,
@@ -242,6 +242,18 @@ class _ScalarReader:
             raise _NotCertainError
         return ScalarCall(ScalarOperation.LENGTH, (text,), INTEGER)
 
+    def like(self, node: _Node, escape: str = "\\") -> Scalar:
+        _check_arguments(node, "this", "expression", "negate")
+        matches = like_call(_of_type(self.scalar(node.this), STRING), self.scalar(node.expression), escape)
+        return ScalarCall(ScalarOperation.NOT, (matches,), BOOLEAN) if node.args.get("negate") else matches
+
+    def like_with_escape(self, node: _Node) -> Scalar:
+        _check_arguments(node, "this", "expression")
+        escape = self.scalar(node.expression)
+        if not isinstance(node.this, exp.Like) or not isinstance(escape, LiteralValue) or escape.type != STRING:
+            raise _NotCertainError
+        return self.like(node.this, str(escape.value))
+
     def concat(self, node: _Node) -> Scalar:
         _check_arguments(node, "expressions", "safe")
         return _concat(tuple(map(self.scalar, node.expressions)))
@@ -413,10 +425,12 @@ _READERS: Mapping[type, Callable[[_ScalarReader, _Node], Scalar]] = {
     exp.DPipe: _ScalarReader.pipes,
     exp.Div: _ScalarReader.quotient,
     exp.Dot: _ScalarReader.dot,
+    exp.Escape: _ScalarReader.like_with_escape,
     exp.If: _ScalarReader.conditional,
     exp.In: _ScalarReader.in_list,
     exp.Is: _ScalarReader.is_null,
     exp.Length: _ScalarReader.length,
+    exp.Like: _ScalarReader.like,
     exp.Literal: _ScalarReader.literal,
     exp.Mod: _ScalarReader.remainder,
     exp.Neg: _ScalarReader.negative,

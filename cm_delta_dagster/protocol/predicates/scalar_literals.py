@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlglot import exp
 
-from cm_delta_dagster.protocol.predicates.scalars import LiteralValue
+from cm_delta_dagster.protocol.predicates.scalars import LiteralValue, Scalar, ScalarCall, ScalarOperation
 from cm_delta_dagster.protocol.predicates.sql_literals import NotUnderstoodError, date_of, moment_of
+from cm_delta_dagster.protocol.predicates.sql_strings import like_pattern, like_regex
 from cm_delta_dagster.protocol.schema.types import (
+    BOOLEAN,
     DATE,
     INTEGER,
     LONG,
@@ -24,6 +26,7 @@ _BITS: Mapping[DataType, int] = {INTEGER: 32, LONG: 64}
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _FRACTION = re.compile(r"\d*\.\d*", re.ASCII)
 _MOST_DIGITS = 38
+_MOST_LETTERS = 200
 
 
 def number_literal(text: str, sign: int) -> LiteralValue:
@@ -47,6 +50,24 @@ def number_literal(text: str, sign: int) -> LiteralValue:
         if -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             return LiteralValue(value, data_type)
     raise NotUnderstoodError
+
+
+def like_call(text: Scalar, pattern: Scalar, escape: str) -> ScalarCall:
+    """``text LIKE pattern ESCAPE escape``.
+
+    Raises:
+        NotUnderstoodError: the pattern is no literal, or Spark refuses it, or it is long.
+    """
+    if (
+        not isinstance(pattern, LiteralValue)
+        or not isinstance(pattern.value, str)
+        or len(pattern.value) > _MOST_LETTERS
+    ):
+        raise NotUnderstoodError
+    if len(escape) != 1 or escape in "%_" or like_pattern(pattern.value, escape) is None:
+        raise NotUnderstoodError
+    regex = LiteralValue(like_regex(pattern.value, escape), STRING)
+    return ScalarCall(ScalarOperation.LIKE, (text, regex), BOOLEAN)
 
 
 def time_literal(text: str, kind: Any) -> LiteralValue:

@@ -39,6 +39,8 @@ class ScalarOperation(StrEnum):
     SUBSTRING = "substring"
     """The arguments after the first are literals: the first character, from 1, and perhaps the number of characters."""
     LENGTH = "length"
+    LIKE = "like"
+    """The second argument is a literal: the regular expression of the whole text."""
     CONCAT = "concat"
     COALESCE = "coalesce"
     """The first argument that is not NULL. Later ones are not computed for a row that has it."""

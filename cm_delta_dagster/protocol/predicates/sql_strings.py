@@ -154,5 +154,13 @@ def like_pattern(pattern: str, escape: str = "\\") -> LikePattern | None:
     return LikePattern(prefix="".join(prefix), rest=rest) if _is_valid(rest, escape) else None
 
 
+def like_regex(pattern: str, escape: str) -> str:
+    """The regular expression of the texts that a pattern matches, one that :func:`like_pattern` does not refuse."""
+    parts = re.finditer(f"(?s:{re.escape(escape)}(.)|(.))", pattern)
+    wildcards = {"%": ".*", "_": "."}
+    texts = (re.escape(part[1]) if part[1] else wildcards.get(part[2], re.escape(part[2])) for part in parts)
+    return rf"(?s)\A{''.join(texts)}\z"
+
+
 def _is_valid(pattern: str, escape: str) -> bool:
     return re.fullmatch(f"(?s:[^{re.escape(escape)}]|{re.escape(escape)}[%_{re.escape(escape)}])*", pattern) is not None

@@ -46,8 +46,10 @@ def test_equal_columns_and_conditions_on_the_table_are_found(
 def test_keys_by_which_null_equals_null() -> None:
     """They are apart, because the range of other keys says nothing about rows with NULL."""
     both = join_condition("t.id <=> s.id AND (t.p = s.x)", target=TARGET, source=SOURCE)
-    assert both.null_safe_keys == (KeyPair(target="id", source="ID", has_nulls=True),) and both.has_only_keys
-    assert not join_condition("t.id <=> s.id AND t.p > 1", target=TARGET, source=SOURCE).has_only_keys
+    assert both.null_safe_keys == (KeyPair(target="id", source="ID", has_nulls=True),) and both.others == ()
+    condition = join_condition("t.id <=> s.id AND t.p > 1 AND (t.p = 2 OR s.x > 1)", target=TARGET, source=SOURCE)
+    assert condition.null_safe_keys[0].text == "t.id <=> s.id"
+    assert condition.others == ("t.p > 1", "(t.p = 2) OR (s.x > 1)")
 
 
 def test_a_condition_with_an_open_bracket_is_refused() -> None:

@@ -39,7 +39,7 @@ from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.assigned_paths import assigned_field
 from cm_delta_dagster.protocol.predicates.join_expressions import SOURCE, TARGET, join_expression, wrong_name
 from cm_delta_dagster.protocol.predicates.references import JoinCondition, KeyPair, Side
-from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, paths_of_scalar
+from cm_delta_dagster.protocol.predicates.scalars import ColumnValue, Scalar, can_fail, paths_of_scalar
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.evolution import fits, holds_same
 from cm_delta_dagster.protocol.schema.types import (
@@ -126,7 +126,7 @@ class ArrowClauses:
 
     Attributes:
         keys: columns that are equal in pairs of rows.
-        on: the condition of the join, unless it says nothing but that.
+        on: what the condition of the join says besides that; None for nothing.
     """
 
     keys: Sequence[KeyPair]
@@ -148,6 +148,10 @@ class ArrowClauses:
                 yield from paths_of_scalar(condition.scalar)
         for clause in self.clauses:
             yield from clause.paths
+
+
+def _all_keys(join: JoinCondition) -> tuple[KeyPair, ...]:
+    return (*join.keys, *join.null_safe_keys)
 
 
 class _NeedsSparkError(Exception):
@@ -192,9 +196,10 @@ class _Resolver:
     def resolved(self, join: JoinCondition) -> ArrowClauses:
         clauses = tuple(map(self._clause, self.change.clauses))
         keys = self._keys(join)
-        on = None
-        if not (join.has_only_keys and len(keys) == len(join.keys) + len(join.null_safe_keys)):
-            on = self._condition(self.change.on, None)
+        others = [*join.others, *(pair.text for pair in _all_keys(join) if pair not in keys)]
+        on = self._condition(" AND ".join(f"({text})" for text in others) or None, None)
+        if on is not None and can_fail(on.scalar):
+            raise _NeedsSparkError(f"only Spark evaluates the condition {self.change.on!r}")
         where = self.change.where
         _raise_if(None if where is None else guard_needs_spark(where, self.conditions.snapshot.schema))
         _raise_if(files_need_spark(self.layout) or ids_need_spark(self.layout.schema))
@@ -203,11 +208,16 @@ class _Resolver:
     def _keys(self, join: JoinCondition) -> list[KeyPair]:
         """The keys by which partners are looked up, at most one for each column of the table."""
         keys: dict[str, KeyPair] = {}
-        for pair in (*join.keys, *join.null_safe_keys):
-            _raise_if(key_needs_spark(pair, self.layout.schema, self.conditions.source.schema))
-            keys.setdefault(pair.target, pair)
+        reasons = []
+        for pair in _all_keys(join):
+            reason = key_needs_spark(pair, self.layout, self.conditions.source.schema)
+            if reason is None:
+                keys.setdefault(pair.target, pair)
+            else:
+                reasons.append(reason)
         if not keys:
-            raise _NeedsSparkError("the condition compares no column of the table with a column of the source by =")
+            reasons.append("the condition compares no column of the table with a column of the source by =")
+            raise _NeedsSparkError(reasons[0])
         return list(keys.values())
 
     def _condition(self, condition: object, kind: ClauseKind | None) -> ArrowCondition | None:

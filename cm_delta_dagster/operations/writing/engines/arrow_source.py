@@ -29,8 +29,6 @@ from cm_delta_dagster.protocol.predicates.references import KeyPair
 from cm_delta_dagster.protocol.schema.char_types import COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.evolution import as_nullable
 from cm_delta_dagster.protocol.schema.types import (
-    DOUBLE,
-    FLOAT,
     INTEGERS,
     VARIANT,
     VOID,
@@ -73,18 +71,25 @@ def source_needs_spark(
     return guard_needs_spark(where, layout.schema)
 
 
-def key_needs_spark(pair: KeyPair, schema: StructType, offered: StructType) -> str | None:
+def key_needs_spark(pair: KeyPair, layout: TableLayout, offered: StructType) -> str | None:
     """Why only Spark can compare a column of the table with one of the source, for a message; None if Arrow can."""
-    item, taken = schema.field(pair.target), offered.field(pair.source)
+    item, taken = layout.schema.field(pair.target), offered.field(pair.source)
     assert item is not None and taken is not None, "both sides have the columns of a key"
-    is_looked_up = _is_looked_up(item) and not char_width(item) and not _is_nested(item.type)
-    if is_looked_up and (item.type == taken.type or {item.type, taken.type} <= set(INTEGERS)):
+    is_looked_up = _is_looked_up(item) and _is_looked_up(taken) and not _is_nested(item.type)
+    if char_width(item):
+        # A partition column has no empty texts, and other texts of blanks.
+        is_looked_up &= item.name not in stored_as_null(layout.schema, layout.partition_columns)
+    if (
+        is_looked_up
+        and char_width(taken) in (0, char_width(item))
+        and (item.type == taken.type or {item.type, taken.type} <= set(INTEGERS))
+    ):
         return None
     return f"only Spark compares the column {item.name!r} of the table with the column {taken.name!r} of the source"
 
 
 def _is_looked_up(item: StructField) -> bool:
-    return item.type not in (FLOAT, DOUBLE) and COLLATIONS_METADATA not in item.metadata
+    return COLLATIONS_METADATA not in item.metadata
 
 
 def _is_nested(data_type: DataType) -> bool:
@@ -156,6 +161,8 @@ def join_source(
             key = values[pair.source].combine_chunks()
             if item.type in INTEGERS:
                 key = key.cast(arrow_type(max(item.type, taken.type, key=INTEGERS.index)))
+            if char_width(item):
+                key = pc.utf8_rpad(key, char_width(item))
             by_name[f"{_KEY}{number}"] = without_empty(key, item.type) if item.name in empty_as_null else key
         sides = ((_OFFERED, values), (_STORED, _values(stored_columns, batch)))
         by_name |= {f"{side}{name}": table[name] for side, table in sides for name in table.column_names}

@@ -179,11 +179,11 @@ def test_arrow_and_spark_change_the_same_rows(
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-_KEYS = (["id"], ["id", "q"], ["y", "id"], ["h", "id"], ["p", "id", "o"])
+_KEYS = (["id"], ["id", "q"], ["y", "id"], ["h", "id"], ["p", "id", "o"], ["d", "f", "id"])
 _SOURCE_COLUMNS = (
     None,
-    ["id", "i", "s", "q", "y", "h", "p", "o"],
-    ["id", "d", "st", "l", "m", "q", "y", "h", "p", "o"],
+    ["id", "i", "s", "q", "y", "h", "p", "o", "d", "f"],
+    ["id", "d", "f", "st", "l", "m", "q", "y", "h", "p", "o"],
 )
 _SLICES = (None, "id < 40", "q = 'u'", "q = 'u' AND id < 70")
 
@@ -239,12 +239,20 @@ _ON = (
     "target.id = source.id AND target.p = TIMESTAMP '2024-07-01 00:00:00Z'",
     "target.i = source.i",
     "target.id = source.id AND upper(target.s) = 'AB'",
+    "target.id = source.id AND target.d = source.d AND target.f <=> source.f",
+    "target.id = source.id AND target.h = source.h",
+    "target.id = source.id AND target.i = source.id AND target.i <=> source.i",
+    "target.id = source.id AND (source.d >= target.i OR target.h = source.h)",
+    "target.id = source.id AND target.s NOT LIKE '_b' AND source.s LIKE '%'",
+    "target.d = source.d",
+    "target.h <=> source.h AND target.i = source.i AND target.o = source.o",
 )
 _MATCHED_WHEN = (
     None,
     "target.i < source.i",
     "source.o",
     "target.s = source.s",
+    "source.s LIKE 'a_'",
     "target.d > 1.5D OR target.y < source.y",
 )
 _MATCHED_SET: tuple[dict[str, str], ...] = (

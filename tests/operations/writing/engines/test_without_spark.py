@@ -220,13 +220,56 @@ def test_columns_of_the_source_are_stored_as_by_an_append(lake: Connection, monk
     assert sorted(table.to_arrow().to_pylist(), key=lambda row: row["id"]) == new
 
 
+@pytest.mark.requirements("DML-2", "DML-4")
+@pytest.mark.parametrize(
+    ("condition", "merged"),
+    [
+        ("target.d = source.d", [0, 1, 2]),
+        ("target.f <=> source.f", [0, 1, 2]),
+        ("target.c = source.c", [1, 2]),
+        ("target.c = source.c AND target.n = source.d", []),
+        ("target.d = source.d AND target.n < source.d", [2]),
+        ("target.d = source.d AND target.t LIKE '_#_%' ESCAPE '#'", [1]),
+        ("target.d = source.d AND source.n > 7 AND target.t NOT LIKE 'a%'", [2]),
+    ],
+)
+def test_keys_with_fractions_and_blanks_and_conditions_besides_keys(
+    lake: Connection, condition: str, merged: list[int]
+) -> None:
+    """NaN equals NaN, -0.0 equals 0.0, and a text equals a ``char(n)`` without its blanks."""
+    table = lake.create_table("main.s.t", "d DOUBLE, f FLOAT, c CHAR(3), n INT, t STRING")
+    numbers, nan = [0.0, -0.0, float("nan"), 1.5], float("nan")
+    kind = pa.schema({"d": pa.float64(), "f": pa.float32(), "c": pa.string(), "n": pa.int32(), "t": pa.string()})
+    columns = {"d": numbers, "f": numbers, "c": ["a", "b ", "c", None], "n": range(4), "t": ["a", "a_", "b", "c"]}
+    table.append(pa.table(columns, kind))
+    source = pa.table({"d": [-0.0, nan], "f": [0.0, nan], "c": ["b", "c  "], "n": [7, 8], "t": ["x", "y"]}, kind)
+    table.merge(source, condition).when_matched_update({"n": "source.n"}).execute()
+    assert [row["n"] > 3 for row in sorted(table.to_arrow().to_pylist(), key=lambda row: row["t"])] == [
+        number in merged for number in range(4)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "values"), [("BOOLEAN", [True, False]), ("BINARY", [b"\xff", b"a"])])
+def test_files_of_other_partitions_are_not_read(lake: Connection, tmp_path: Path, kind: str, values: list[Any]) -> None:
+    """Also if the partition column is a boolean or binary one."""
+    table = lake.create_table("main.s.t", f"id INT, p {kind}", partition_by=["p"])
+    for number, value in enumerate(values):
+        table.append(pa.table({"id": pa.array([1], pa.int32()), "p": [value]}))
+        if not number:
+            for path in (tmp_path / "warehouse").rglob("*.parquet"):
+                path.unlink()
+    source = pa.table({"id": pa.array([1], pa.int32()), "p": [values[1]]})
+    result = table.merge(source, "target.id = source.id AND target.p = source.p").when_matched_delete().execute()
+    assert result.metrics["numTargetRowsDeleted"] == "1"
+
+
 _REFUSED_MERGES = (
     (
         "no column of the table with a column of the source by =",
         lambda table, rows: table.merge(rows, "target.id < source.id"),
     ),
-    ("LIKE", lambda table, rows: table.merge(rows, "target.id = source.id AND source.name LIKE 'a'")),
-    ("only Spark compares the column 'price'", lambda table, rows: table.merge(rows, "price")),
+    ("ILIKE", lambda table, rows: table.merge(rows, "target.id = source.id AND source.name ILIKE 'a'")),
+    ("only Spark compares the column 'price'", lambda table, rows: table.merge(rows, "target.price = source.id")),
     (
         "names the column source.x",
         lambda table, rows: table.merge(rows, "target.id = source.id AND source.x = 1"),
@@ -284,7 +327,6 @@ _REFUSED = (
     ("Arrow was chosen", lambda table: table.delete("upper(name) = 'N1'", engine="arrow")),
     ("it was chosen, and no Spark session runs", lambda table: table.delete("id = 1", engine="spark")),
     ("is not in the table", lambda table: table.upsert(pa.table({"k": [1]}), on="k")),
-    ("only Spark compares the key column 'price'", lambda table: table.upsert(pa.table({"price": [1.0]}), on="price")),
 )
 
 
