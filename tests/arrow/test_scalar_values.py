@@ -110,6 +110,11 @@ def test_many_random_expressions_have_the_values_of_spark(spark: SparkSession) -
         "CASE i WHEN 1 THEN 'a' ELSE 'b' END",
         "i IN (SELECT 1)",
         "i + 1 > 0 AND flag",
+        "x / 2 > 0 AND flag",
+        "s LIKE s",
+        "s LIKE 'a\\\\'",
+        "i LIKE '1'",
+        "s LIKE 'a_' ESCAPE '_'",
         "year(s)",
         "d = '2024-01-01'",
         "99999999999999999999",
@@ -152,6 +157,8 @@ def test_what_may_have_another_value_by_spark_or_none_is_left_to_it(text: str) -
         "if(i = 1, l, 2) > length(concat(s, s))",
         "i IS NOT NULL AND NOT i = 5 AND i NOT IN (1, 2) AND i NOT BETWEEN 3 AND 4",
         "coalesce(i = 1, l = 2)",
+        "-x > 1 AND x * 2 IN (1, x)",
+        "s NOT LIKE 'a#_%' ESCAPE '#' OR s LIKE '%_'",
     ],
 )
 def test_comparisons_of_which_none_is_an_operand_of_another_are_certain(text: str) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
-from cm_delta_dagster.protocol.schema.types import DataType
+from cm_delta_dagster.protocol.schema.types import DOUBLE, DataType
 
 
 class ScalarOperation(StrEnum):
@@ -100,7 +100,9 @@ def can_fail(scalar: Scalar) -> bool:
     """Whether the value of a row may be an error, because a number is too large or divided by zero."""
     if not isinstance(scalar, ScalarCall):
         return False
-    return scalar.operation in MAY_FAIL or any(map(can_fail, scalar.arguments))
+    if scalar.operation in MAY_FAIL and (scalar.type != DOUBLE or scalar.operation is ScalarOperation.DIVIDE):
+        return True  # Other numbers that are too large are infinite.
+    return any(map(can_fail, scalar.arguments))
 
 
 def paths_of_scalar(scalar: Scalar) -> Iterator[ColumnPath]:
