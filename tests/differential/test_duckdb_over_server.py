@@ -65,6 +65,7 @@ CASES = {
 }
 
 
+@pytest.mark.client("DuckDB", "list", "read", by="server")
 @pytest.mark.parametrize("mode", ["staged", "inline"])
 def test_duckdb_lists_and_reads_tables_of_each_kind(
     server: LiveServer, lake: Connection, spark: SparkSession, mode: str
@@ -87,6 +88,7 @@ def test_duckdb_lists_and_reads_tables_of_each_kind(
     assert dict(zip(CASES, read, strict=True)) == expected
 
 
+@pytest.mark.client("DuckDB", "INSERT", by="server")
 def test_duckdb_inserts_rows_that_this_package_reads_and_the_server_publishes(
     server: LiveServer, lake: Connection, spark: SparkSession
 ) -> None:
@@ -112,6 +114,7 @@ def test_duckdb_inserts_rows_that_this_package_reads_and_the_server_publishes(
     assert total == [{"m": 20, "n": 7}]
 
 
+@pytest.mark.client("DuckDB", "INSERT", by="server", refuses="tables in the commit mode `put_if_absent`")
 def test_a_table_in_put_if_absent_mode_is_read_and_its_insert_names_the_mode(
     server: LiveServer, lake: Connection, spark: SparkSession
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_table_in_put_if_absent_mode_is_read_and_its_insert_names_the_mode(
     assert "put_if_absent" in refused and read == [{"n": 3}]
 
 
+@pytest.mark.client("DuckDB", "read a version", by="path")
 def test_duckdb_reads_by_path_up_to_a_version_of_the_catalog(
     server: LiveServer, lake: Connection, spark: SparkSession
 ) -> None:
@@ -143,6 +147,7 @@ def test_duckdb_reads_by_path_up_to_a_version_of_the_catalog(
     assert counts == [[{"n": 0}], [{"n": 3}], [{"n": 4}]]
 
 
+@pytest.mark.client("DuckDB", "read", by="server", refuses="partition columns of tables with column mapping are NULL")
 def test_duckdb_shows_nulls_for_the_partition_columns_of_a_table_with_column_mapping(
     server: LiveServer, lake: Connection, spark: SparkSession
 ) -> None:

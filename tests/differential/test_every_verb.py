@@ -126,6 +126,7 @@ def _other_verbs(lake: Connection, table: DeltaTable, home: Path) -> None:
     query.awaitTermination(120)
 
 
+@pytest.mark.client("delta-spark", "INSERT", "UPDATE", "DELETE", by="path")
 @pytest.mark.requirements("DML-1", "CDF-2", "ROWTRK-13", "COLMAP-9", "DV-23")
 @pytest.mark.parametrize(
     ("name", "layout"),

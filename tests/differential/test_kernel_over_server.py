@@ -69,6 +69,7 @@ def test_kernel_reads_and_continues_tables_after_a_transaction_over_several(
         assert kernel.rows(kernel.snapshot(table)) == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.client("Delta Kernel for Java", "create", "read", "INSERT", by="server")
 def test_kernel_creates_a_table_appends_to_it_and_reads_the_latest_version_of_the_catalog(
     kernel: KernelClient, owner: DeltaClient
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_kernel_writer_that_loses_a_version_commits_its_rows_as_the_next_one(
     assert kernel.rows(kernel.snapshot(table)) == [(1, "a"), (2, "b")]
 
 
+@pytest.mark.client("Delta Kernel for Java", "publish", "checkpoint", by="server")
 def test_kernel_publishes_and_writes_a_checkpoint(kernel: KernelClient, owner: DeltaClient) -> None:
     table = kernel.create("main", "s", "t")
     result = kernel.append(kernel.snapshot(table), [{"id": 1, "v": "a"}])
@@ -133,6 +135,7 @@ def test_a_kernel_writer_that_never_publishes_can_commit_more_than_ten_versions(
     until(lambda: owner.registry.load_table_by_id(table.table_id).ratified.published_version == 13)
 
 
+@pytest.mark.client("Delta Kernel for Java", "change properties", by="server")
 def test_kernel_changes_the_schema_and_properties(kernel: KernelClient, owner: DeltaClient) -> None:
     table = kernel.create("main", "s", "t")
     jvm = kernel.jvm

@@ -115,6 +115,7 @@ def differences(answers: Mapping[int, pa.Table | str], expected: Mapping[int, pa
     return found
 
 
+@pytest.mark.client("DuckDB", "read", "read a version", by="path")
 @pytest.mark.parametrize("case", CASES)
 def test_duckdb_reads_every_version_up_to_the_published_one(case: str, written: Written, tmp_path: Path) -> None:
     expected = written.expected[case]
@@ -127,6 +128,7 @@ def test_duckdb_reads_every_version_up_to_the_published_one(case: str, written: 
     assert differences(answers, expected) == {}
 
 
+@pytest.mark.client("Sail", "read", "read a version", by="path")
 @pytest.mark.parametrize("case", CASES)
 def test_sail_reads_every_version_of_a_copy_without_the_catalog(
     case: str, written: Written, sail: Sail, tmp_path: Path
@@ -135,6 +137,12 @@ def test_sail_reads_every_version_of_a_copy_without_the_catalog(
     assert differences(sail.rows(copy, written.expected[case]), written.expected[case]) == {}
 
 
+@pytest.mark.client(
+    "Sail",
+    "read",
+    by="path",
+    refuses="tables of a catalog themselves, whose commits it would have to get from the catalog",
+)
 def test_sail_refuses_a_catalog_managed_table_by_path(written: Written, sail: Sail) -> None:
     answers = sail.answers(*(f"SELECT * FROM delta.`{location}`" for location in written.locations.values()))
     assert {str(answer) for answer in answers} == {

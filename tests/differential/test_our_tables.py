@@ -125,6 +125,7 @@ def test_the_history_covers_what_it_is_meant_to_cover(written: Written) -> None:
     assert "catalogManaged" not in text
 
 
+@pytest.mark.client("delta-spark", "read", "read a version", by="path")
 @pytest.mark.requirements("LOG-1", "PATH-4", "PART-3", "PART-5", "DML-7")
 @pytest.mark.peers
 def test_delta_spark_reads_every_version_from_commits(
@@ -191,6 +192,7 @@ def test_delta_spark_reads_with_our_compaction(written: Written, delta_spark: De
     assert canonical(delta_spark.rows(emptied, 2)) != written.expected[2]
 
 
+@pytest.mark.client("deltalake", "read", "read a version", by="path")
 @pytest.mark.requirements("LOG-1", "PATH-4", "PART-5")
 def test_deltalake_reads_every_version(written: Written, tmp_path: Path) -> None:
     """Commits alone, and the log as it is."""

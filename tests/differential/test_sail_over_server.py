@@ -65,6 +65,7 @@ def rows_in(answer: Any) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.client("Sail", "read", "INSERT", "DELETE", "MERGE", "UPDATE", by="server")
 def test_sail_reads_and_changes_a_table_of_this_package(sail: Sail, lake: Connection) -> None:
     rows = pa.table({"id": [1, 2], "v": ["a", "b"], "d": [Decimal("1.50"), Decimal("2.50")]})
     lake.open_or_create("main.s.t", like=rows).append(rows)
@@ -91,6 +92,7 @@ def test_sail_reads_and_changes_a_table_of_this_package(sail: Sail, lake: Connec
     assert operations[:4] == ["UPDATE", "MERGE", "DELETE", "WRITE"]
 
 
+@pytest.mark.client("Sail", "create", "list", by="server")
 def test_a_table_that_sail_creates_is_one_of_the_catalog(sail: Sail, lake: Connection) -> None:
     created, inserted, read, again, listed = sail.answers(
         "CREATE TABLE lake.s.made (id BIGINT, d DECIMAL(10, 2), day DATE) USING delta PARTITIONED BY (day) COMMENT 'of days'",
@@ -118,6 +120,12 @@ def test_the_statements_of_the_page_work(server: LiveServer, sail: Sail, lake: C
     assert [row["id"] for row in rows_of(lake, "main.sales.orders")] == [1]
 
 
+@pytest.mark.client(
+    "Sail",
+    "read",
+    by="server",
+    refuses="tables with two staged commits of one version, and tables without staged commits",
+)
 def test_sail_needs_one_staged_commit_of_each_version(sail: Sail, lake: Connection) -> None:
     """A lost attempt of another writer, and the clean-up of staged commits, make a table unreadable for Sail 0.7.2 only."""
     rows = pa.table({"id": [1], "v": ["a"]})

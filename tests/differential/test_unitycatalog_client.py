@@ -38,6 +38,7 @@ def call(api: str, method: str, model: str = "", body: Any = None, **arguments: 
     return {"api": api, "method": method, "arguments": arguments} | of_body
 
 
+@pytest.mark.client("unitycatalog-client", "create", "list", by="server")
 def test_every_call_of_the_official_client_is_answered_as_it_expects(server: LiveServer) -> None:
     schema = {"name": "s", "catalog_name": "main"}
     created, schemas, catalogs, config, staging = answers(
@@ -78,6 +79,7 @@ def test_every_call_of_the_official_client_is_answered_as_it_expects(server: Liv
     assert [one["name"] for one in listed["tables"]] == ["t"] and info["table_id"] == staging["table-id"]
 
 
+@pytest.mark.client("unitycatalog-client", "INSERT", "rename", "drop", by="server")
 def test_the_official_client_commits_renames_and_deletes(server: LiveServer) -> None:
     wire = UnityWire(server)
     loaded = wire.create("t")
