@@ -5,6 +5,7 @@ number, so that the pairs of each part are all pairs. The keys of one part of th
 rows pass in batches. Many rows with one key, which is not NULL, are all in one part.
 """
 
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,6 +81,7 @@ class SpilledKeys:
     @cached_property
     def _spilled(self) -> SpilledRuns:
         spilled, first = SpilledRuns(self.rows.schema), 0
+        weakref.finalize(self, spilled.close)
         for batch in self.rows.to_batches():
             for number, rows in _by_part(self._parts_of(key_columns(batch, self.rows, self.names))):
                 spilled.add(number, batch.take(pa.array(rows)), rows + first)

@@ -32,6 +32,10 @@ class SpilledRuns:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the space of the file back."""
         self._file.close()
 
     def add(self, bucket: int, rows: pa.RecordBatch, places: Integers) -> None:
