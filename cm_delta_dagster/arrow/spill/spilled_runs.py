@@ -1,6 +1,5 @@
 """A temporary local file of rows that do not fit into memory. It has no name, so that it goes when the process ends."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -8,6 +7,7 @@ from typing import IO, Self
 
 import pyarrow as pa
 
+from cm_delta_dagster.arrow.spill.temporary_space import drop_file, temporary_file, temporary_space
 from cm_delta_dagster.protocol.statistics.curves import Integers
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -22,7 +22,7 @@ class SpilledRuns:
     """
 
     schema: pa.Schema
-    _file: IO[bytes] = field(init=False, default_factory=tempfile.TemporaryFile)
+    _file: IO[bytes] = field(init=False, default_factory=temporary_file)
     _size: int = field(init=False, default=0)
     _offsets: dict[int, list[int]] = field(init=False, default_factory=dict)
 
@@ -36,7 +36,7 @@ class SpilledRuns:
 
     def close(self) -> None:
         """Give the space of the file back."""
-        self._file.close()
+        drop_file(self._file)
 
     def add(self, bucket: int, rows: pa.RecordBatch, places: Integers) -> None:
         """Write rows of a bucket, and a number for each, their places. All rows are written before the first are read."""
@@ -45,7 +45,8 @@ class SpilledRuns:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, stored.schema, options=_OPTIONS) as writer:
             writer.write_batch(stored)
-        self._size += self._file.write(sink.getvalue())
+        with temporary_space():
+            self._size += self._file.write(sink.getvalue())
 
     def bucket(self, bucket: int) -> tuple[pa.Table, Integers]:
         """All rows of a bucket, and their places."""
@@ -61,7 +62,8 @@ class SpilledRuns:
 
     def _stored(self, bucket: int) -> Iterator[pa.RecordBatch]:
         for offset in self._offsets.get(bucket, []):
-            self._file.seek(offset)
+            with temporary_space():  # The first read writes what is still in memory.
+                self._file.seek(offset)
             yield pa.ipc.open_stream(self._file).read_next_batch()
 
     @property

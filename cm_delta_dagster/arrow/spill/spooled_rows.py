@@ -4,7 +4,6 @@ The file is in the directory for temporary files (``TMPDIR``) and has no name. I
 """
 
 import mmap
-import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -12,17 +11,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cm_delta_dagster.arrow.spill.temporary_space import drop_file, temporary_file, temporary_space
+
 
 def spooled(tables: Iterable[pa.Table]) -> pa.Table:
-    """The rows of some tables with one schema, at least one, as a table whose values are in a file."""
+    """The rows of some tables with one schema, at least one, as a table whose values are in a file.
+
+    Raises:
+        EngineError: the directory for temporary files is full, or cannot be written.
+    """
     rest = iter(tables)
     first = next(rest)
-    with tempfile.TemporaryFile() as file:
-        with pa.ipc.new_stream(file, first.schema) as writer:
-            for table in chain([first], rest):
+    file = temporary_file()
+    try:
+        with temporary_space():
+            writer = pa.ipc.new_stream(file, first.schema)
+        for table in chain([first], rest):
+            with temporary_space():
                 writer.write_table(table)
-        file.flush()
+        with temporary_space():
+            writer.close()
+            file.flush()
         values = pa.py_buffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    finally:
+        drop_file(file)
     return pa.ipc.open_stream(pa.BufferReader(values)).read_all()
 
 
